@@ -57,6 +57,9 @@ Result<Handover> write_deepspeed(const Plan& plan, const Model& model, std::stri
   const auto grid = grid_of(plan, model, deepspeed_name, "megatron-deepspeed");
   if (!grid) return fail(grid.error());
   SAILOR_CHECK(check_deepspeed(plan, *grid));
+  if (grid->context_parallel > 1 || grid->expert_parallel > 1)
+    return cannot_run(deepspeed_name, "context or expert parallelism, which its configuration does not say",
+                      "plan with --pin context_parallel=1 --pin expert_parallel=1, or hand the plan to megatron");
   nlohmann::ordered_json json{{"train_batch_size", plan.job.global_batch},
                               {"train_micro_batch_size_per_gpu", grid->micro_batch},
                               {"gradient_accumulation_steps", grid->micro_batches}};

@@ -77,6 +77,8 @@ Result<Grid> grid_of(const Plan& plan, const Model& model, std::string_view fram
   const Pipeline& pipeline = plan.pipelines.front();
   const Stage& stage = pipeline.stages.front();
   Grid grid{.tensor_parallel = stage.tensor_parallel,
+            .context_parallel = plan.context_parallel,
+            .expert_parallel = plan.expert_parallel,
             .pipeline_parallel = static_cast<int>(pipeline.stages.size()),
             .data_parallel = plan.data_parallel(),
             .virtual_stages = pipeline.chunks(),

@@ -21,6 +21,8 @@ struct Chunk {
 
 struct Grid {
   int tensor_parallel = 1;
+  int context_parallel = 1;
+  int expert_parallel = 1;  ///< among the ranks of data_parallel x context_parallel
   int pipeline_parallel = 1;
   int data_parallel = 1;
   int virtual_stages = 1;  ///< chunks of a stage
@@ -29,7 +31,7 @@ struct Grid {
   Recompute recompute = Recompute::none;
   std::vector<Chunk> chunks;  ///< pipeline_parallel x virtual_stages; chunk i belongs to stage i % pipeline_parallel
 
-  [[nodiscard]] int ranks() const { return tensor_parallel * pipeline_parallel * data_parallel; }
+  [[nodiscard]] int ranks() const { return tensor_parallel * context_parallel * pipeline_parallel * data_parallel; }
   /// All chunks have the same number of blocks, the embedding is in the first and the head in the last.
   [[nodiscard]] bool is_even() const;
 };

@@ -67,6 +67,9 @@ Result<Settings> settings_of(const Plan& plan, const Model& model) {
   if (!grid) return fail(grid.error());
   Settings settings{.grid = *std::move(grid), .reshard = {}, .schedule = {}};
   SAILOR_CHECK(check_rank_order(plan, settings.grid));
+  if (settings.grid.expert_parallel > 1)
+    return cannot_run(torchtitan_name, "expert parallelism, whose settings Sailor does not write yet",
+                      "plan with --pin expert_parallel=1, or hand the plan to megatron");
   if (plan.job.precision != Precision::bf16 && plan.job.precision != Precision::fp32)
     return cannot_run(torchtitan_name, fmt::format("precision {}", to_string(plan.job.precision)),
                       "plan with --precision bf16 or fp32");
@@ -102,7 +105,7 @@ std::vector<std::string> header(const Plan& plan, const Settings& settings, std:
     lines.emplace_back("FSDP shards gradients, too, so that it needs no more memory than the plan's ZeRO-1.");
   if (settings.grid.pipeline_parallel > 1 && settings.grid.data_parallel > 1)
     lines.push_back(fmt::format("torchtitan numbers ranks by stage: rank r has stage r / {}.",
-                                settings.grid.data_parallel * settings.grid.tensor_parallel));
+                                settings.grid.data_parallel * settings.grid.context_parallel * settings.grid.tensor_parallel));
   return lines;
 }
 
@@ -129,7 +132,7 @@ std::vector<Setting> common_settings(const Plan& plan, const Settings& settings)
                             {"parallelism", "data_parallel_replicate_degree", fmt::to_string(settings.replicate)},
                             {"parallelism", "data_parallel_shard_degree", fmt::to_string(settings.shard)},
                             {"parallelism", "tensor_parallel_degree", fmt::to_string(grid.tensor_parallel)},
-                            {"parallelism", "context_parallel_degree", "1"},
+                            {"parallelism", "context_parallel_degree", fmt::to_string(grid.context_parallel)},
                             {"parallelism", "pipeline_parallel_degree", fmt::to_string(grid.pipeline_parallel)}};
   if (!settings.reshard.empty())
     list.push_back({"parallelism", "fsdp_reshard_after_forward", std::string(settings.reshard), true});

@@ -46,6 +46,12 @@ std::int64_t feed_forward_biases(const Model& model, std::int64_t inner) {
   return (model.has_gate() ? 2 : 1) * inner + model.hidden;
 }
 
+std::int64_t all_experts(const Model& model) {
+  const Experts& experts = model.experts;
+  return experts.count * (feed_forward_products(model, experts.feed_forward) +
+                          (experts.bias ? feed_forward_biases(model, experts.feed_forward) : 0));
+}
+
 std::int64_t block_parameters(const Model& model, int block) {
   const AttentionProducts products = attention_products(model);
   std::int64_t parameters = products.divided + products.whole;
@@ -61,8 +67,7 @@ std::int64_t block_parameters(const Model& model, int block) {
            (model.linear_bias ? feed_forward_biases(model, model.feed_forward) : 0);
   const Experts& experts = model.experts;
   parameters += std::int64_t{model.hidden} * experts.count + (experts.router_bias ? experts.count : 0);
-  parameters += experts.count * (feed_forward_products(model, experts.feed_forward) +
-                                 (experts.bias ? feed_forward_biases(model, experts.feed_forward) : 0));
+  parameters += all_experts(model);
   if (experts.shared_feed_forward > 0)
     parameters += feed_forward_products(model, experts.shared_feed_forward) + (experts.shared_gate ? model.hidden : 0);
   return parameters;
@@ -142,13 +147,15 @@ std::int64_t Model::total_parameters() const {
   return sum;
 }
 
+std::int64_t Model::expert_parameters(int layer) const {
+  if (layer_kind(layer) != LayerKind::block || !has_experts(layer - 1)) return 0;
+  return all_experts(*this);
+}
+
 std::int64_t Model::active_parameters() const {
   std::int64_t sum = total_parameters();
   for (int block = 0; block < blocks; ++block)
-    if (has_experts(block))
-      sum -=
-          (experts.count - experts.per_token) * (feed_forward_products(*this, experts.feed_forward) +
-                                                 (experts.bias ? feed_forward_biases(*this, experts.feed_forward) : 0));
+    if (has_experts(block)) sum -= all_experts(*this) / experts.count * (experts.count - experts.per_token);
   return sum;
 }
 

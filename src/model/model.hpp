@@ -134,6 +134,8 @@ struct Model {
   /// Parameters of a block that are not part of a divided product: norms, biases after an all-reduce, routers, the
   /// products that make latent states.
   [[nodiscard]] std::int64_t whole_parameters(int block) const;
+  /// Parameters of the experts of a layer, without its router and shared experts; 0: it has none.
+  [[nodiscard]] std::int64_t expert_parameters(int layer) const;
   /// Parameters of all layers that a token is multiplied with: of the experts, only those that it goes through.
   [[nodiscard]] std::int64_t active_parameters() const;
   /// The token embedding matrix, of which a tied head on another stage needs a second copy.

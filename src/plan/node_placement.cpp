@@ -35,10 +35,11 @@ bool serves(const PlacementNode& node, const Kind& kind) {
          (kind.second.empty() || std::find(node.zones.begin(), node.zones.end(), kind.second) != node.zones.end());
 }
 
-/// A tensor-parallel group: one stage of one copy of a pipeline.
+/// A part of a stage that is placed on one node (StageParts): without context and expert parallelism the
+/// tensor-parallel group of one copy.
 struct Group {
   int size = 0;
-  int pipeline = 0;      // index with copies counted
+  int pipeline = 0;      // index, counting copies that are placed together once
   int stage = 0;         // index in its pipeline
   std::size_t slot = 0;  // index in its pool
 };
@@ -244,13 +245,19 @@ Pools gather(const Plan& plan, std::span<const PlacementNode> nodes) {
       if (serves(nodes[static_cast<std::size_t>(node)], pool.kind)) pool.nodes.push_back(node);
   int pipeline_index = 0;
   for (const Pipeline& pipeline : plan.pipelines)
-    for (int copy = 0; copy < pipeline.count; ++copy, ++pipeline_index) {
+    for (int copy = 0; copy < pipeline.count; copy += plan.copies_together(), ++pipeline_index) {
       int stage_index = 0;
       for (const Stage& stage : pipeline.stages) {
         const std::size_t pool = index.at(Kind(stage.gpu, stage.zone));
-        all.pools[pool].groups.push_back(all.groups.size());
-        all.pool_of_group.push_back(pool);
-        all.groups.push_back({stage.tensor_parallel, pipeline_index, stage_index++, 0});
+        const std::vector<int>& there = all.pools[pool].nodes;  // largest first
+        const int largest = there.empty() ? 0 : nodes[static_cast<std::size_t>(there.front())].devices;
+        const StageParts parts = parts_of(plan, stage, largest);
+        for (int part = 0; part < parts.parts; ++part) {
+          all.pools[pool].groups.push_back(all.groups.size());
+          all.pool_of_group.push_back(pool);
+          all.groups.push_back({parts.ranks, pipeline_index, stage_index, 0});
+        }
+        ++stage_index;
       }
     }
   return all;
@@ -308,17 +315,18 @@ Result<std::vector<RankPlace>> place_on_nodes(const Plan& plan, std::span<const 
       if (node >= 0) taken[static_cast<std::size_t>(node)] = true;
   }
   std::vector<int> devices_used(nodes.size(), 0);
-  std::vector<RankPlace> places;
-  places.reserve(static_cast<std::size_t>(plan.ranks()));
+  std::vector<RankPlace> places(static_cast<std::size_t>(plan.ranks()));
+  const std::vector<std::size_t> order = ranks_by_part(plan);
+  std::size_t placed = 0;
   for (std::size_t i = 0; i < all.groups.size(); ++i) {
     const int node = all.pools[all.pool_of_group[i]].real[all.groups[i].slot];
     SAILOR_ASSERT(node >= 0, "a tensor-parallel group is on no node");
     for (int rank = 0; rank < all.groups[i].size; ++rank)
-      places.push_back({node, devices_used[static_cast<std::size_t>(node)]++});
+      places[order[placed++]] = {node, devices_used[static_cast<std::size_t>(node)]++};
     SAILOR_ASSERT(devices_used[static_cast<std::size_t>(node)] <= nodes[static_cast<std::size_t>(node)].devices,
                   "a node has more ranks than devices");
   }
-  SAILOR_ASSERT(std::ssize(places) == plan.ranks(), "the ranks of the plan are not placed once each");
+  SAILOR_ASSERT(placed == places.size(), "the ranks of the plan are not placed once each");
   return places;
 }
 

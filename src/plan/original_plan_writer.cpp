@@ -25,6 +25,8 @@ Result<void> check_expressible(const Plan& plan) {
     return cannot_say(fmt::format("its schedule is {}, the format's always 1f1b", to_string(plan.schedule)));
   if (plan.optimizer_sharding != OptimizerSharding::none)
     return cannot_say(fmt::format("optimizer_sharding is {}", to_string(plan.optimizer_sharding)));
+  if (plan.context_parallel > 1) return cannot_say(fmt::format("context_parallel is {}", plan.context_parallel));
+  if (plan.expert_parallel > 1) return cannot_say(fmt::format("expert_parallel is {}", plan.expert_parallel));
   const Pipeline& first = plan.pipelines.front();
   const auto [fewest, most] =
       std::minmax_element(plan.pipelines.begin(), plan.pipelines.end(),

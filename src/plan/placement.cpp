@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <queue>
 
 #include "core/assert.hpp"
@@ -107,40 +108,99 @@ const std::vector<NodeSizes::Size>& NodeSizes::of(std::string_view gpu, std::str
   return list == nullptr ? none : list->sizes;
 }
 
-Result<std::vector<int>> nodes_of_stages(const Plan& plan, const NodeSizes& sizes) {
+StageParts parts_of(const Plan& plan, const Stage& stage, int largest_node) {
+  const int context = plan.context_parallel;
+  const int all = plan.copies_together() * context;
+  // As many groups of a node as fit, whole context-parallel groups or equal shares of one.
+  int groups = 1;
+  for (int count = 2; count <= all && count * stage.tensor_parallel <= largest_node; ++count)
+    if (all % count == 0 && (count % context == 0 || context % count == 0)) groups = count;
+  return {.parts = all / groups, .groups = groups, .ranks = groups * stage.tensor_parallel};
+}
+
+namespace {
+
+/// Number of devices of the largest node; 0: not known.
+int largest_of(const std::vector<NodeSizes::Size>& sizes) { return sizes.empty() ? 0 : sizes.front().devices; }
+
+/// The node index of every part of every stage, by bundle of copies that are placed together.
+Result<std::vector<int>> nodes_of_parts(const Plan& plan, const NodeSizes& sizes) {
   using Key = std::pair<std::string, std::string>;  // GPU type and zone
   std::map<Key, std::vector<int>> group_sizes;
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages) {
-      SAILOR_CHECK(check_size(stage, sizes.of(stage.gpu, stage.zone)));
-      insert_once(group_sizes[Key(stage.gpu, stage.zone)], stage.tensor_parallel);
+      const auto& known = sizes.of(stage.gpu, stage.zone);
+      SAILOR_CHECK(check_size(stage, known));
+      insert_once(group_sizes[Key(stage.gpu, stage.zone)], parts_of(plan, stage, largest_of(known)).ranks);
     }
   std::map<Key, NodePool> pools;
   for (const auto& [key, groups] : group_sizes) pools.emplace(key, NodePool(sizes.of(key.first, key.second), groups));
   std::vector<int> nodes;
   int next_node = 0;
-  std::vector<NodePool*> of_stage;
+  std::vector<std::pair<NodePool*, StageParts>> of_stage;
   for (const Pipeline& pipeline : plan.pipelines) {
     of_stage.clear();
-    for (const Stage& stage : pipeline.stages) of_stage.push_back(&pools.at(Key(stage.gpu, stage.zone)));
-    for (int copy = 0; copy < pipeline.count; ++copy)
-      for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
-        nodes.push_back(of_stage[i]->place(pipeline.stages[i].tensor_parallel, next_node));
+    for (const Stage& stage : pipeline.stages)
+      of_stage.emplace_back(&pools.at(Key(stage.gpu, stage.zone)),
+                            parts_of(plan, stage, largest_of(sizes.of(stage.gpu, stage.zone))));
+    for (int copy = 0; copy < pipeline.count; copy += plan.copies_together())
+      for (const auto& [pool, parts] : of_stage)
+        for (int part = 0; part < parts.parts; ++part) nodes.push_back(pool->place(parts.ranks, next_node));
   }
   return nodes;
 }
 
+}  // namespace
+
 Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const NodeSizes& sizes) {
-  const auto stages = nodes_of_stages(plan, sizes);
-  if (!stages) return fail(stages.error());
-  std::vector<int> nodes;
-  nodes.reserve(static_cast<std::size_t>(plan.ranks()));
+  const auto parts = nodes_of_parts(plan, sizes);
+  if (!parts) return fail(parts.error());
+  std::vector<int> nodes(static_cast<std::size_t>(plan.ranks()));
+  const std::vector<std::size_t> order = ranks_by_part(plan);
   std::size_t next = 0;
+  std::size_t done = 0;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (int copy = 0; copy < pipeline.count; copy += plan.copies_together())
+      for (const Stage& stage : pipeline.stages) {
+        const StageParts how = parts_of(plan, stage, largest_of(sizes.of(stage.gpu, stage.zone)));
+        for (int part = 0; part < how.parts; ++part, ++next)
+          for (int rank = 0; rank < how.ranks; ++rank) nodes[order[done++]] = (*parts)[next];
+      }
+  return nodes;
+}
+
+Result<std::vector<int>> nodes_of_stages(const Plan& plan, const NodeSizes& sizes) {
+  const auto ranks = nodes_of_ranks(plan, sizes);
+  if (!ranks) return fail(ranks.error());
+  std::vector<int> nodes;
+  std::size_t first = 0;
   for (const Pipeline& pipeline : plan.pipelines)
     for (int copy = 0; copy < pipeline.count; ++copy)
-      for (const Stage& stage : pipeline.stages)
-        nodes.insert(nodes.end(), static_cast<std::size_t>(stage.tensor_parallel), (*stages)[next++]);
+      for (const Stage& stage : pipeline.stages) {
+        nodes.push_back((*ranks)[first]);
+        first += static_cast<std::size_t>(plan.ranks_of(stage));
+      }
   return nodes;
+}
+
+std::vector<std::size_t> ranks_by_part(const Plan& plan) {
+  std::vector<std::size_t> order;
+  std::size_t first = 0;  // rank of the bundle's first copy
+  const int together = plan.copies_together();
+  for (const Pipeline& pipeline : plan.pipelines) {
+    const auto ranks = static_cast<std::size_t>(plan.ranks_of(pipeline));
+    for (int copy = 0; copy < pipeline.count; copy += together) {
+      std::size_t of_stage = first;
+      for (const Stage& stage : pipeline.stages) {
+        const auto size = static_cast<std::size_t>(plan.ranks_of(stage));
+        for (std::size_t each = 0; each < static_cast<std::size_t>(together); ++each)
+          for (std::size_t rank = 0; rank < size; ++rank) order.push_back(of_stage + each * ranks + rank);
+        of_stage += size;
+      }
+      first += ranks * static_cast<std::size_t>(together);
+    }
+  }
+  return order;
 }
 
 Result<void> NodeUse::place(const Plan& plan, const NodeSizes& sizes) {
@@ -150,7 +210,7 @@ Result<void> NodeUse::place(const Plan& plan, const NodeSizes& sizes) {
   SAILOR_CHECK(find_pools(plan, sizes));
   int first_stage = 0;
   for (const Pipeline& pipeline : plan.pipelines) {
-    place_entry(pipeline, first_stage);
+    place_entry(pipeline, pipeline.count / plan.copies_together(), first_stage);
     first_stage += static_cast<int>(pipeline.stages.size());
   }
   fold();
@@ -161,6 +221,7 @@ Result<void> NodeUse::place(const Plan& plan, const NodeSizes& sizes) {
 Result<void> NodeUse::find_pools(const Plan& plan, const NodeSizes& sizes) {
   pools_used_ = 0;
   pool_of_.clear();
+  parts_.clear();
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages) {
       std::size_t at = 0;
@@ -173,8 +234,10 @@ Result<void> NodeUse::find_pools(const Plan& plan, const NodeSizes& sizes) {
         pool.runs.clear();
         pool.used = 0;
       }
-      SAILOR_CHECK(check_size(stage, sizes.of(stage.gpu, stage.zone)));
-      insert_once(pools_[at].group_sizes, stage.tensor_parallel);
+      const auto& known = sizes.of(stage.gpu, stage.zone);
+      SAILOR_CHECK(check_size(stage, known));
+      parts_.push_back(parts_of(plan, stage, largest_of(known)));
+      insert_once(pools_[at].group_sizes, parts_.back().ranks);
       pool_of_.push_back(at);
     }
   for (std::size_t i = 0; i < pools_used_; ++i) {
@@ -188,35 +251,40 @@ Result<void> NodeUse::find_pools(const Plan& plan, const NodeSizes& sizes) {
   return {};
 }
 
-void NodeUse::place_entry(const Pipeline& pipeline, int first_stage) {
+/// `copies`: bundles of copies that are placed together.
+void NodeUse::place_entry(const Pipeline& pipeline, std::int64_t copies, int first_stage) {
   const std::size_t stages = pipeline.stages.size();
   const auto first = static_cast<std::size_t>(first_stage);
   for (std::size_t i = 0; i < pools_used_; ++i) pools_[i].least_of_entry = 0;
+  std::int64_t groups = 0;  // of a copy
   for (std::size_t i = 0; i < stages; ++i) {
     int& least = pools_[pool_of_[first + i]].least_of_entry;
-    const int size = pipeline.stages[i].tensor_parallel;
+    const int size = parts_[first + i].ranks;
     least = least == 0 ? size : std::min(least, size);
+    groups += parts_[first + i].parts;
   }
   node_of_copy_.resize(stages);
   // Copies fill nodes in a pattern that recurs: it is detected (Brent's cycle finding), then counted.
   constexpr int least_repeated = 4;
   std::int64_t noted_at = 0;
   std::int64_t longest_period = 1;
-  if (pipeline.count > least_repeated) note_pattern();
-  for (std::int64_t copy = 0; copy < pipeline.count;) {
-    for (std::size_t i = 0; i < stages; ++i)
-      node_of_copy_[i] = place_group(pools_[pool_of_[first + i]], first_stage + static_cast<int>(i),
-                                     pipeline.stages[i].tensor_parallel);
+  if (copies > least_repeated) note_pattern();
+  for (std::int64_t copy = 0; copy < copies;) {
+    for (std::size_t i = 0; i < stages; ++i) {
+      const StageParts& parts = parts_[first + i];
+      for (int part = 0; part < parts.parts; ++part)
+        node_of_copy_[i] = place_group(pools_[pool_of_[first + i]], first_stage + static_cast<int>(i), parts.ranks);
+      if (parts.parts > 1) node_of_copy_[i] = -1 - static_cast<std::int64_t>(i);  // not one node
+    }
     for (std::size_t i = 0; i < stages; ++i)
       with_next_[first + i] = with_next_[first + i] && node_of_copy_[i] == node_of_copy_[i + 1 < stages ? i + 1 : 0];
     for (std::size_t i = 0; i < pools_used_; ++i)
       if (pools_[i].least_of_entry > 0) tidy(pools_[i]);
     ++copy;
-    if (pipeline.count <= least_repeated || copy == pipeline.count) continue;
+    if (copies <= least_repeated || copy == copies) continue;
     const std::int64_t period = copy - noted_at;
     if (pattern_is_back()) {
-      const std::int64_t times =
-          std::min((pipeline.count - copy) / period, repetitions(period * static_cast<std::int64_t>(stages)));
+      const std::int64_t times = std::min((copies - copy) / period, repetitions(period * groups));
       if (times > 0) {
         repeat(times);
         copy += times * period;

@@ -1,5 +1,8 @@
 // Assigns ranks to nodes from a plan alone: every GPU type in every zone has its own nodes, which tensor-parallel
 // groups fill in the order of the plan, each going to the first node with room for it.
+//
+// With context or expert parallelism, the tensor-parallel groups that exchange tokens are placed as one group, or in
+// parts as large as fit into a node (StageParts).
 #pragma once
 
 #include <cstdint>
@@ -51,18 +54,32 @@ class NodeSizes {
   std::vector<List> lists_;
 };
 
-/// The node index of every stage of every copy of every pipeline, in the order of the ranks. Nodes are numbered in the
-/// order of first use. Errors: invalid_input if a tensor-parallel group is larger than the largest node.
+/// All ranks in the order in which they are placed: by copies that are placed together, stage, copy, rank of the stage.
+std::vector<std::size_t> ranks_by_part(const Plan& plan);
+
+/// How the ranks of a stage that are placed together (those of Plan::copies_together() copies of its pipeline) are
+/// divided among nodes: into parts of equal size, each on one node.
+struct StageParts {
+  int parts = 1;   ///< number of parts
+  int groups = 1;  ///< tensor-parallel groups in each of them
+  int ranks = 1;   ///< of each part
+};
+/// `largest_node`: number of devices; 0: not known, so that each tensor-parallel group has a node of its own.
+StageParts parts_of(const Plan& plan, const Stage& stage, int largest_node);
+
+/// The node index of every stage of every copy of every pipeline, in the order of the ranks; of a stage in several
+/// parts, that of its first rank. Nodes are numbered in the order of first use. Errors: invalid_input if a
+/// tensor-parallel group is larger than the largest node.
 Result<std::vector<int>> nodes_of_stages(const Plan& plan, const NodeSizes& sizes);
 
-/// The node index of every rank: that of its stage.
+/// The node index of every rank.
 Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const NodeSizes& sizes);
 
 /// The result of nodes_of_stages(), folded: nodes that hold the same are one row. Stages are numbered over the entries
 /// of Plan::pipelines, copies not counted. The time to compute it hardly grows with Pipeline::count.
 class NodeUse {
  public:
-  /// Groups of one stage on a node.
+  /// Parts of one stage on a node: each is one tensor-parallel group, or StageParts::groups of them.
   struct Group {
     int stage = 0;
     int count = 0;
@@ -84,6 +101,7 @@ class NodeUse {
   /// Whether every copy of the stage shares a node with the next stage of its pipeline (the last stage: with the
   /// first).
   [[nodiscard]] bool with_next(std::size_t stage) const { return with_next_[stage]; }
+  [[nodiscard]] const StageParts& parts(std::size_t stage) const { return parts_[stage]; }
 
  private:
   // Neighbouring nodes of a pool with the same room and content.
@@ -113,7 +131,7 @@ class NodeUse {
   };
 
   Result<void> find_pools(const Plan& plan, const NodeSizes& sizes);
-  void place_entry(const Pipeline& pipeline, int first_stage);
+  void place_entry(const Pipeline& pipeline, std::int64_t copies, int first_stage);
   std::int64_t place_group(Pool& pool, int stage, int size);
   int content_with(int content, int stage, int size);
   void tidy(Pool& pool);
@@ -127,6 +145,7 @@ class NodeUse {
   std::vector<Pool> pools_;
   std::size_t pools_used_ = 0;
   std::vector<std::size_t> pool_of_;  // by stage
+  std::vector<StageParts> parts_;     // by stage
   std::vector<Content> contents_;
   std::vector<std::int64_t> full_;  // nodes that no group fits into any more, by content
   std::vector<std::int64_t> full_before_;

@@ -145,6 +145,50 @@ void read_layers(const TomlTable& row, Stage& stage) {
   }
 }
 
+struct DegreeProblem {
+  std::string key;
+  std::string what;
+  std::string hint;
+};
+
+/// Degrees of context and expert parallelism that do not divide the sequence or the ranks of a stage.
+std::optional<DegreeProblem> degree_problem(const Plan& plan) {
+  const int context = plan.context_parallel;
+  const int expert = plan.expert_parallel;
+  // Each rank computes an early and a late part of the sequence, so that a causal mask leaves all the same work.
+  if (context > 1 && plan.job.sequence_length % (2 * context) != 0)
+    return DegreeProblem{"context_parallel",
+                         fmt::format("context_parallel {} divides sequences into {} parts (two for each rank), and "
+                                     "sequence_length {} is no multiple of that",
+                                     context, 2 * context, plan.job.sequence_length),
+                         "change context_parallel or sequence_length"};
+  for (std::size_t i = 0; i < plan.pipelines.size(); ++i) {
+    const std::int64_t sharers = std::int64_t{plan.pipelines[i].count} * context;
+    if (sharers % expert == 0) continue;
+    return DegreeProblem{
+        "expert_parallel",
+        fmt::format("expert_parallel {} does not divide the {} ranks that hold the same layers of pipeline {} (count "
+                    "{} x context_parallel {})",
+                    expert, sharers, i, plan.pipelines[i].count, context),
+        "change expert_parallel, count or context_parallel"};
+  }
+  return std::nullopt;
+}
+
+Result<void> check_experts(const Plan& plan, const Model& model) {
+  if (plan.expert_parallel == 1) return {};
+  if (model.experts.count == 0)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("expert_parallel is {} but model {} has no experts", plan.expert_parallel, model.name),
+                "remove expert_parallel");
+  if (model.experts.count % plan.expert_parallel != 0)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("expert_parallel {} does not divide the {} experts of {}", plan.expert_parallel,
+                            model.experts.count, model.name),
+                "use a degree that does");
+  return {};
+}
+
 }  // namespace
 
 std::string_view to_string(Precision precision) { return precision_names[static_cast<std::size_t>(precision)]; }
@@ -197,7 +241,7 @@ int Plan::data_parallel() const {
 
 int Plan::ranks() const {
   int total = 0;
-  for (const Pipeline& pipeline : pipelines) total += pipeline.count * pipeline.ranks();
+  for (const Pipeline& pipeline : pipelines) total += pipeline.count * ranks_of(pipeline);
   return total;
 }
 
@@ -209,18 +253,32 @@ std::vector<RankRole> rank_roles(const Plan& plan) {
     const Pipeline& pipeline = plan.pipelines[entry];
     for (int copy = 0; copy < pipeline.count; ++copy, ++pipeline_index)
       for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage)
-        for (int index = 0; index < pipeline.stages[stage].tensor_parallel; ++index)
+        for (int index = 0; index < plan.ranks_of(pipeline.stages[stage]); ++index) {
+          const int degree = pipeline.stages[stage].tensor_parallel;
           roles.push_back({.rank = static_cast<int>(roles.size()),
                            .pipeline = pipeline_index,
                            .stage = static_cast<int>(stage),
-                           .tensor_parallel_index = index,
-                           .pipeline_entry = static_cast<int>(entry)});
+                           .tensor_parallel_index = index % degree,
+                           .pipeline_entry = static_cast<int>(entry),
+                           .context_parallel_index = index / degree});
+        }
   }
   return roles;
 }
 
 const Stage& stage_of(const Plan& plan, const RankRole& role) {
   return plan.pipelines[static_cast<std::size_t>(role.pipeline_entry)].stages[static_cast<std::size_t>(role.stage)];
+}
+
+Result<void> check_trainable(const Plan& plan) {
+  const auto refuse = [](std::string_view key, int degree) {
+    return fail(ErrorCode::unavailable,
+                fmt::format("the plan has {} = {}, which sailor-train does not compute", key, degree),
+                fmt::format("plan with --pin {}=1, or train with another framework", key));
+  };
+  if (plan.context_parallel > 1) return refuse("context_parallel", plan.context_parallel);
+  if (plan.expert_parallel > 1) return refuse("expert_parallel", plan.expert_parallel);
+  return {};
 }
 
 Result<void> check_plan(const Plan& plan) {
@@ -230,11 +288,13 @@ Result<void> check_plan(const Plan& plan) {
       return fail(ErrorCode::invalid_input, fmt::format("pipeline {}: {}", i, problem->what), problem->hint);
   if (const auto problem = batch_problem(plan))
     return fail(ErrorCode::invalid_input, *problem, "change micro_batches, micro_batch or global_batch");
+  if (const auto problem = degree_problem(plan)) return fail(ErrorCode::invalid_input, problem->what, problem->hint);
   return {};
 }
 
 Result<void> check_plan(const Plan& plan, const Model& model) {
   SAILOR_CHECK(check_plan(plan));
+  SAILOR_CHECK(check_experts(plan, model));
   for (std::size_t i = 0; i < plan.pipelines.size(); ++i) {
     const Pipeline& pipeline = plan.pipelines[i];
     const int held = pipeline.stages.back().chunk(pipeline.chunks() - 1).last;
@@ -259,6 +319,7 @@ Result<void> check_plan(const Plan& plan, const Model& model) {
 
 Plan read_plan(const TomlTable& root) {
   constexpr IntegerRange positive{.minimum = 1, .maximum = most_ranks};
+  constexpr IntegerRange degree{.minimum = 1, .maximum = 1024};
 
   Plan plan;
   const TomlTable job = root.table("job");
@@ -271,6 +332,8 @@ Plan read_plan(const TomlTable& root) {
   plan.schedule = static_cast<Schedule>(root.choice("schedule", schedule_names));
   plan.optimizer_sharding = static_cast<OptimizerSharding>(root.choice_or("optimizer_sharding", sharding_names, 0));
   plan.keep_together = static_cast<KeepTogether>(root.choice_or("keep_together", together_names, 0));
+  plan.context_parallel = static_cast<int>(root.integer_or("context_parallel", 1, degree));
+  plan.expert_parallel = static_cast<int>(root.integer_or("expert_parallel", 1, degree));
 
   const std::vector<TomlTable> pipelines = root.tables("pipelines");
   if (pipelines.empty()) root.reject("pipelines", "the plan has no pipelines", "add at least one [[pipelines]]");
@@ -288,7 +351,7 @@ Plan read_plan(const TomlTable& root) {
       Stage stage;
       read_layers(row, stage);
       stage.gpu = row.text("gpu");
-      stage.tensor_parallel = static_cast<int>(row.integer_or("tensor_parallel", 1, {.minimum = 1, .maximum = 1024}));
+      stage.tensor_parallel = static_cast<int>(row.integer_or("tensor_parallel", 1, degree));
       stage.zone = row.text_or("zone", "");
       stage.recompute = static_cast<Recompute>(row.choice_or("recompute", recompute_names, 0));
       pipeline.stages.push_back(std::move(stage));
@@ -297,12 +360,13 @@ Plan read_plan(const TomlTable& root) {
       const TomlTable& table = problem->stage >= 0 ? stages[static_cast<std::size_t>(problem->stage)] : entry;
       table.reject(problem->key, problem->what, problem->hint);
     }
-    ranks += std::int64_t{pipeline.count} * pipeline.ranks();
+    ranks += std::int64_t{pipeline.count} * pipeline.ranks() * plan.context_parallel;
     if (ranks > most_ranks) entry.reject("count", fmt::format("the plan has more than {} ranks", most_ranks));
     plan.pipelines.push_back(std::move(pipeline));
   }
   if (const auto problem = batch_problem(plan))
     job.reject("global_batch", *problem, "change micro_batches, micro_batch or global_batch");
+  if (const auto problem = degree_problem(plan)) root.reject(problem->key, problem->what, problem->hint);
 
   if (root.has("origin")) {
     const TomlTable origin = root.table("origin");
@@ -361,6 +425,10 @@ std::string plan_to_toml(const Plan& plan) {
     text += "# Nodes at one switch are first for:\n";
     quoted("keep_together", to_string(plan.keep_together));
   }
+  if (plan.context_parallel > 1)
+    text += fmt::format("context_parallel = {}  # parts of every sequence\n", plan.context_parallel);
+  if (plan.expert_parallel > 1)
+    text += fmt::format("expert_parallel = {}  # parts of the experts of a layer\n", plan.expert_parallel);
 
   text += "\n[job]\n";
   quoted("model", plan.job.model);
@@ -471,8 +539,11 @@ std::string describe(const Plan& plan) {
   }
   const std::string sharding =
       plan.optimizer_sharding == OptimizerSharding::none ? "" : fmt::format(", {}", to_string(plan.optimizer_sharding));
+  std::string degrees;
+  if (plan.context_parallel > 1) degrees += fmt::format(", context parallel {}", plan.context_parallel);
+  if (plan.expert_parallel > 1) degrees += fmt::format(", expert parallel {}", plan.expert_parallel);
   const std::string common = one_micro_batch ? ", micro-batch " + micro_batch_text(plan) : "";
-  return fmt::format("{}{}{}", fmt::join(parts, " + "), common, sharding);
+  return fmt::format("{}{}{}{}", fmt::join(parts, " + "), common, degrees, sharding);
 }
 
 }  // namespace sailor

@@ -1,13 +1,15 @@
 // The plan: which ranks hold which layers, on which GPUs, and how the batch is divided among them.
 //
 // A plan is a set of pipelines. Each pipeline is a chain of stages that together hold every layer once;
-// each stage is one tensor-parallel group. Pipelines may differ in everything; replicas of a layer in
-// different pipelines sum their gradients. Identical pipelines are folded with a `count`.
+// each stage is one tensor-parallel group, or several of them that divide the sequence (context parallelism).
+// Pipelines may differ in everything; replicas of a layer in different pipelines sum their gradients. Identical
+// pipelines are folded with a `count`.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,7 +68,7 @@ struct TrainingJob {
   [[nodiscard]] double tokens() const { return static_cast<double>(global_batch) * sequence_length; }
 };
 
-/// One tensor-parallel group and the layers it holds.
+/// One tensor-parallel group (Plan::context_parallel of them) and the layers it holds.
 struct Stage {
   LayerRange layers;
   /// Under interleaved-1f1b a stage holds several chunks of layers (Narayanan et al. 2021, section 2.2): `layers` and
@@ -91,7 +93,8 @@ struct Pipeline {
   int micro_batches = 0;  ///< per iteration, for each of them
   int micro_batch = 0;    ///< sequences; 0: Plan::micro_batch. See Plan::micro_batch_of()
   std::vector<Stage> stages;
-  [[nodiscard]] int ranks() const;  ///< ranks of one of them
+  /// Ranks of one of them without context parallelism; see Plan::ranks_of().
+  [[nodiscard]] int ranks() const;
   /// Chunks of every stage; check_plan() refuses pipelines whose stages differ in it.
   [[nodiscard]] int chunks() const { return stages.empty() ? 1 : stages.front().chunks(); }
 };
@@ -125,6 +128,12 @@ struct Plan {
   Schedule schedule = Schedule::one_f_one_b;
   OptimizerSharding optimizer_sharding = OptimizerSharding::none;
   KeepTogether keep_together = KeepTogether::pipelines;
+  /// Tensor-parallel groups of every stage, which divide each sequence among them (Liu et al. 2023, ring attention). A
+  /// stage has tensor_parallel x context_parallel ranks; each of them holds its layers' weights.
+  int context_parallel = 1;
+  /// Ranks that divide the experts of a layer among them. They are taken from the count x context_parallel ranks of a
+  /// stage that would otherwise hold the same weights, so this adds no ranks.
+  int expert_parallel = 1;
   std::vector<Pipeline> pipelines;
   PlanOrigin origin;
   /// std::nullopt also if the file's prediction was made for another plan, that is, the file was edited since.
@@ -137,17 +146,22 @@ struct Plan {
   }
   /// Number of pipelines, counts included (the data-parallel degree).
   [[nodiscard]] int data_parallel() const;
-  /// Number of ranks of all pipelines.
+  /// Number of ranks of one stage, of one pipeline, and of all pipelines.
+  [[nodiscard]] int ranks_of(const Stage& stage) const { return stage.tensor_parallel * context_parallel; }
+  [[nodiscard]] int ranks_of(const Pipeline& pipeline) const { return pipeline.ranks() * context_parallel; }
   [[nodiscard]] int ranks() const;
+  /// Number of consecutive copies of a pipeline that are placed together, because they hold an expert-parallel group.
+  [[nodiscard]] int copies_together() const { return expert_parallel / std::gcd(expert_parallel, context_parallel); }
 };
 
-/// The role of one rank. Ranks are numbered by pipeline, then stage, then tensor-parallel index.
+/// The role of one rank. Ranks are numbered by pipeline, then stage, then context-parallel and tensor-parallel index.
 struct RankRole {
   int rank = 0;
   int pipeline = 0;  ///< index over all pipelines, counts expanded
   int stage = 0;
   int tensor_parallel_index = 0;
   int pipeline_entry = 0;  ///< index into Plan::pipelines
+  int context_parallel_index = 0;
 };
 
 /// Roles of all ranks, ordered by rank.
@@ -155,10 +169,14 @@ std::vector<RankRole> rank_roles(const Plan& plan);
 const Stage& stage_of(const Plan& plan, const RankRole& role);
 
 /// Checks what needs no other file: contiguous layer ranges from 0, the requirements of the schedule, micro-batches of
-/// all pipelines times their sequences = global_batch. Sizes that are zero must have been refused before.
+/// all pipelines times their sequences = global_batch, and degrees that divide what they must. Sizes that are zero must
+/// have been refused before.
 Result<void> check_plan(const Plan& plan);
-/// Also checks that the stages hold exactly the model's layers and that the sequence fits the model.
+/// Also checks that the stages hold exactly the model's layers, that the sequence fits the model, and that the model
+/// has experts that expert_parallel divides.
 Result<void> check_plan(const Plan& plan, const Model& model);
+/// Checks that sailor-train can run the plan's ways of parallelism. Errors: unavailable, naming the key.
+Result<void> check_trainable(const Plan& plan);
 
 /// plan.toml. Errors: not_found, io, invalid_input with file, line, column and reason.
 Result<Plan> load_plan(const std::filesystem::path& path);

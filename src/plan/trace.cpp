@@ -174,7 +174,7 @@ class Writer {
     for (const auto& [key, of_chain] : of_chains) chains_.emplace(key, match_messages(of_chain));
     // Each member of a tensor-parallel group sends its own message: an arrow per chain of every pipeline.
     for (const RankRole& role : roles)
-      first_message_.emplace(std::pair(role.pipeline, role.tensor_parallel_index), std::size_t{0});
+      first_message_.emplace(std::pair(role.pipeline, member_of(role)), std::size_t{0});
     std::size_t arrows = 0;
     std::map<int, int> entry_of;
     for (const RankRole& role : roles) entry_of.emplace(role.pipeline, role.pipeline_entry);
@@ -208,7 +208,11 @@ class Writer {
   }
 
  private:
-  /// Pipeline and index in its tensor-parallel groups; if events have no ranks, entry of the plan and -1.
+  /// Identifies the ranks of a pipeline's stages that exchange messages.
+  [[nodiscard]] static int member_of(const RankRole& role) {
+    return role.context_parallel_index << 16 | role.tensor_parallel_index;
+  }
+  /// Pipeline and member_of(); if events have no ranks, entry of the plan and -1.
   using ChainKey = std::pair<int, int>;
 
   [[nodiscard]] std::size_t owner(int rank, int entry, int stage) const {
@@ -219,7 +223,7 @@ class Writer {
     return traces_[owner(role.rank, role.pipeline_entry, role.stage)];
   }
   [[nodiscard]] ChainKey chain_of(const RankRole& role) const {
-    return by_rank_ ? ChainKey{role.pipeline, role.tensor_parallel_index} : ChainKey{role.pipeline_entry, -1};
+    return by_rank_ ? ChainKey{role.pipeline, member_of(role)} : ChainKey{role.pipeline_entry, -1};
   }
   [[nodiscard]] bool is_first_copy(const RankRole& role) const {
     int first = 0;  // pipeline of the entry
@@ -228,9 +232,7 @@ class Writer {
     return role.pipeline == first;
   }
   /// Whether this is the first of the ranks that have the same stage.
-  [[nodiscard]] bool is_first_alike(const RankRole& role) const {
-    return role.tensor_parallel_index == 0 && is_first_copy(role);
-  }
+  [[nodiscard]] bool is_first_alike(const RankRole& role) const { return member_of(role) == 0 && is_first_copy(role); }
 
   [[nodiscard]] Result<void> check_events() const {
     const auto good = [](Seconds time) { return time.value() >= 0.0 && time.value() <= longest_s; };
@@ -276,6 +278,8 @@ class Writer {
     std::string name = fmt::format("rank {}, stage {}, {}", role.rank, role.stage, stage.gpu);
     if (stage.tensor_parallel > 1)
       name += fmt::format(", tensor parallel {} of {}", role.tensor_parallel_index, stage.tensor_parallel);
+    if (plan_.context_parallel > 1)
+      name += fmt::format(", context parallel {} of {}", role.context_parallel_index, plan_.context_parallel);
     if (lane > 0) name = fmt::format("rank {}, overlapped communication", role.rank);
     if (lane > 1) name += fmt::format(" {}", lane);
     add(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", role.pipeline, track,
@@ -329,7 +333,7 @@ class Writer {
     const bool begins = slice.event == message.send;
     // A receive may have begun to wait before its message was sent; arrows must not lead back in time.
     const Nanoseconds at = begins ? slice.start : std::clamp(nanoseconds(message.send->start), slice.start, slice.end);
-    const std::size_t id = first_message_.at({role.pipeline, role.tensor_parallel_index}) + message.number;
+    const std::size_t id = first_message_.at({role.pipeline, member_of(role)}) + message.number;
     add(R"({{"ph":"{}","pid":{},"tid":{},"ts":{}.{:03},"id":{},"name":"message","cat":"message"}})",
         begins ? R"(s)" : R"(f","bp":"e)", role.pipeline, track, at / 1000, at % 1000, id);
   }
@@ -342,7 +346,7 @@ class Writer {
   std::vector<std::size_t> first_stage_;  // of each entry among them
   std::vector<RankTrace> traces_;         // by owner()
   std::map<ChainKey, Chain> chains_;
-  std::map<std::pair<int, int>, std::size_t> first_message_;  // by pipeline and tensor-parallel index
+  std::map<std::pair<int, int>, std::size_t> first_message_;  // by pipeline and member_of()
   std::size_t most_lanes_ = 1;
   std::string out_;
   bool first_ = true;

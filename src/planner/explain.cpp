@@ -180,7 +180,7 @@ std::string memory_line(const Candidate& winner, const Request& request) {
 std::map<std::string, int> devices_of(const Plan& plan) {
   std::map<std::string, int> devices;
   for (const Pipeline& pipeline : plan.pipelines)
-    for (const Stage& stage : pipeline.stages) devices[stage.gpu] += pipeline.count * stage.tensor_parallel;
+    for (const Stage& stage : pipeline.stages) devices[stage.gpu] += pipeline.count * plan.ranks_of(stage);
   return devices;
 }
 
@@ -271,6 +271,8 @@ std::vector<std::string> broken_pins(const Plan& plan, const Pins& pins) {
   check("data_parallel", pins.data_parallel, plan.data_parallel());
   check_named("schedule", pins.schedule, plan.schedule);
   check_named("optimizer_sharding", pins.optimizer_sharding, plan.optimizer_sharding);
+  check("context_parallel", pins.context_parallel, plan.context_parallel);
+  check("expert_parallel", pins.expert_parallel, plan.expert_parallel);
   int largest = 0;
   for (const Pipeline& pipeline : plan.pipelines) {
     check("pipeline_parallel", pins.pipeline_parallel, static_cast<int>(pipeline.stages.size()));

@@ -84,17 +84,18 @@ class Search {
       }
       if (!request_.effort.brief && !stop()) add_plans_of_the_papers_space(solutions);
     }
+    // Proofs take replicas of all layers as alike, which those of experts are not.
+    const bool proves = !in_paper && !request_.effort.brief && !space_.is_divided();
     // Going through all plans skips those that another is better than, which the framework may not be able to run.
-    const bool complete = !in_paper && !request_.effort.brief && !env_.framework.uniformity.any() &&
-                          search_exhaustively(prices, solutions, stop);
+    const bool complete =
+        proves && !env_.framework.uniformity.any() && search_exhaustively(prices, solutions, stop);
     result_.left_out = space_.left_out;
     if (solutions.best().empty()) {
       if (!solutions.fastest()) try_any(prices, solutions);
       return fail(nothing_found(solutions));
     }
     double least = complete ? solutions.best_score() : min_in_paper;
-    if (!complete && !in_paper && !request_.effort.brief &&
-        space_.layers() <= SearchSpace::max_layers) {  // its memory grows with their square
+    if (!complete && proves && space_.layers() <= SearchSpace::max_layers) {  // its memory grows with their square
       const Relaxed relaxed = relax(
           prices, solutions.best_score(), [&] { return is_late(); },
           [&](double proved) {
@@ -178,7 +179,7 @@ class Search {
   /// not be the best by the closed form; but on few devices without trying all of its plans, which takes longer than
   /// the full search. On one pool of devices no plan was ever better (Heuristic::one_kind).
   void add_plans_of_the_papers_space(SolutionPool& solutions) {
-    if (space_.pools.size() < 2) return;
+    if (space_.pools.size() < 2 || space_.is_divided()) return;
     Request other = request_;
     other.space = Space::paper;
     const auto space = make_search_space(other, env_);
@@ -386,13 +387,139 @@ class Search {
 
 }  // namespace
 
+namespace {
+
+constexpr int long_sequence = 8192;  // tokens from which context parallelism is tried
+constexpr int max_context_parallel = 16;
+
+struct Degrees {
+  int context = 1;
+  int expert = 1;
+};
+
+Request with_degrees(Request request, const Degrees& degrees) {
+  request.pins.context_parallel = degrees.context;
+  request.pins.expert_parallel = degrees.expert;
+  return request;
+}
+
+/// 1, 2, 4, ... up to `most`, as far as they divide `number`.
+std::vector<int> degrees_that_divide(int number, int most) {
+  std::vector<int> degrees{1};
+  while (degrees.back() * 2 <= most && number % (degrees.back() * 2) == 0) degrees.push_back(degrees.back() * 2);
+  return degrees;
+}
+
+/// Tries degrees of context and expert parallelism one after the other.
+class DegreeSearch {
+ public:
+  DegreeSearch(const Request& request, const simulator::Environment& env,
+               const std::function<void(const SearchProgress&)>& progress)
+      : request_(request), env_(env), progress_(progress) {
+    int devices = 0;
+    for (const NodeGroup& group : considered_nodes(request, *env.cluster, env.gpus).groups)
+      devices += std::min(group.count * group.gpus_per_node, 1024);
+    const bool may_try = request.space == Space::full && !env.measured_only;
+    const Pins& pins = request.pins;
+    const int sequence = request.job.sequence_length;
+    if (may_try && env.framework.supports_context_parallel && !pins.context_parallel)
+      all_contexts_ = degrees_that_divide(sequence / 2, std::min(devices, max_context_parallel));
+    contexts_ = sequence >= long_sequence ? all_contexts_ : std::vector{1};
+    if (pins.context_parallel) contexts_ = {*pins.context_parallel};
+    const int experts = env.model.experts.count;
+    if (may_try && env.framework.supports_expert_parallel && experts > 0)
+      experts_ = degrees_that_divide(experts, std::min(devices, experts));
+    if (pins.expert_parallel) experts_ = {*pins.expert_parallel};
+  }
+
+  Result<SearchResult> run() {
+    auto result = search();
+    if (result || result.error().code != ErrorCode::infeasible || contexts_.size() >= all_contexts_.size())
+      return result;
+    contexts_ = all_contexts_;  // nothing fits without context parallelism
+    auto again = search();
+    return again ? std::move(again) : std::move(result);
+  }
+
+ private:
+  Result<SearchResult> search() {
+    if (contexts_.size() * experts_.size() == 1) {
+      auto only = Search(with_degrees(request_, {contexts_.front(), experts_.front()}), env_, progress_).run();
+      if (only && env_.model.experts.count > 0 && !request_.pins.expert_parallel)
+        only->degrees =
+            fmt::format("Not tried: expert_parallel, which {}.",
+                        env_.measured_only ? "nobody measured" : "framework " + env_.framework.name + " does not have");
+      return only;
+    }
+    std::vector<Candidate> found;
+    std::optional<Degrees> best;
+    double best_score = infinity;
+    std::optional<Error> failure;
+    const double pairs = static_cast<double>(contexts_.size() * experts_.size());
+    for (const int context : contexts_)
+      for (const int expert : experts_) {
+        Request brief = with_degrees(request_, {context, expert});
+        brief.effort.brief = true;
+        brief.pareto = false;
+        brief.max_plans = 1;
+        if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * pairs);
+        auto one = Search(brief, env_, progress_).run();
+        if (!one) {
+          if (!failure) failure = one.error();
+          continue;
+        }
+        const simulator::Prediction& prediction = one->plans.front().prediction;
+        const double score = score_of(request_.objective, prediction.iteration_time, prediction.cost_per_iteration);
+        if (score < best_score) {
+          best_score = score;
+          best = {context, expert};
+        }
+        found.push_back(std::move(one->plans.front()));
+      }
+    if (!best) return fail(*failure);
+    Request full = with_degrees(request_, *best);
+    if (request_.effort.time) full.effort.time = *request_.effort.time / 2.0;
+    auto result = Search(full, env_, progress_).run();
+    if (!result) return result;
+    add(std::move(found), *best, *result);
+    return result;
+  }
+
+  /// Adds the best plans of other degrees, and says what was tried.
+  void add(std::vector<Candidate> found, const Degrees& best, SearchResult& result) const {
+    result.bound.gap = infinity;
+    result.bound.bound = request_.objective == Objective::cost ? 0.0 : infinity;
+    result.degrees = fmt::format("Tried: context_parallel {} with expert_parallel {}; each briefly, {} and {} in full.",
+                                 fmt::join(contexts_, ", "), fmt::join(experts_, ", "), best.context, best.expert);
+    if (request_.pareto) return;
+    for (Candidate& other : found)
+      if (other.plan.context_parallel != best.context || other.plan.expert_parallel != best.expert)
+        result.plans.push_back(std::move(other));
+    const auto score = [&](const Candidate& candidate) {
+      return score_of(request_.objective, candidate.prediction.iteration_time, candidate.prediction.cost_per_iteration);
+    };
+    std::stable_sort(result.plans.begin(), result.plans.end(),
+                     [&](const Candidate& a, const Candidate& b) { return score(a) < score(b); });
+    if (result.plans.size() > request_.max_plans) result.plans.resize(request_.max_plans);
+  }
+
+  const Request& request_;
+  const simulator::Environment& env_;
+  const std::function<void(const SearchProgress&)>& progress_;
+  std::vector<int> all_contexts_{1};
+  std::vector<int> contexts_{1};
+  std::vector<int> experts_{1};
+};
+
+}  // namespace
+
 Result<SearchResult> find_plans(const Request& request, const simulator::Environment& given,
                                 const std::function<void(const SearchProgress&)>& progress) {
   SAILOR_CHECK(check_request(request, given));
   std::optional<LayerCosts> own_costs;  // one for all plans: they ask for the same layers again and again
   simulator::Environment environment = given;
   if (environment.costs == nullptr) environment.costs = &own_costs.emplace(simulator::layer_costs_for(given));
-  const auto search = [&](const Request& searched) { return Search(searched, environment, progress).run(); };
+  const auto search = [&](const Request& searched) { return DegreeSearch(searched, environment, progress).run(); };
   auto found =
       needs_each_recompute(request, environment.framework) ? search_each_recompute(request, search) : search(request);
   if (found && found->not_priced > 0)

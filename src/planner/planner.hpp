@@ -54,7 +54,10 @@ struct SearchResult {
   std::string why_not_priced;
   std::vector<std::string> left_out;  ///< what could not be used and why: "V100-16: the profile has no ..."
   std::vector<NodeGroup> nodes;       ///< nodes that plans were searched for
-  std::string not_linked;             ///< "60 of 64 GPUs cannot be used together: ..."; empty: all can
+  /// Degrees of context and expert parallelism that were tried, or why they were not: a sentence; empty: neither
+  /// matters.
+  std::string degrees;
+  std::string not_linked;  ///< "60 of 64 GPUs cannot be used together: ..."; empty: all can
 };
 
 /// Progress of a search.
@@ -64,6 +67,11 @@ struct SearchProgress {
   std::optional<double> gap;     ///< as Bound::gap, while the bound is proved
 };
 
+/// Context and expert parallelism have one degree each for a whole plan. Those that are not pinned are tried, where the
+/// framework has them: expert_parallel of models with experts; context_parallel for sequences of at least 8192 tokens,
+/// and where nothing fits without it. Each pair of degrees is searched briefly, the best one in full; no bound is
+/// proved over several, or with degrees above 1.
+///
 /// Errors: not_found (partition, no measurement for any GPU of the cluster), infeasible (no plan fits or keeps the
 /// limits; says which limit binds and by how much), usage (pins that contradict the job, the framework or the cluster).
 Result<SearchResult> find_plans(const Request& request, const simulator::Environment& environment,

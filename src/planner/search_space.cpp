@@ -138,6 +138,7 @@ class SpaceMaker {
                   "choose another framework, or leave the pin out");
     };
     const bool paper = request_.space == Space::paper;
+    SAILOR_CHECK(choose_degrees());
     space_.recompute = {Recompute::none};
     if (framework.supports_recompute && !paper)
       space_.recompute = {Recompute::none, Recompute::selective, Recompute::full};
@@ -168,6 +169,38 @@ class SpaceMaker {
     return {};
   }
 
+  /// Degrees that are not pinned are 1: find_plans() pins those that it tries.
+  Result<void> choose_degrees() {
+    const Pins& pins = request_.pins;
+    const simulator::Framework& framework = env_.framework;
+    space_.context_parallel = pins.context_parallel.value_or(1);
+    space_.expert_parallel = pins.expert_parallel.value_or(1);
+    const auto check = [&](std::string_view key, int degree, bool supported) -> Result<void> {
+      if (degree == 1 || (supported && request_.space != Space::paper)) return {};
+      return fail(ErrorCode::usage,
+                  supported ? fmt::format("--pin {}={}: the paper's space does not have it", key, degree)
+                            : fmt::format("--pin {}={}: framework {} does not have it", key, degree, framework.name),
+                  supported ? "leave out --space paper or the pin"
+                            : "choose another framework, for example --framework megatron-core, or leave the pin out");
+    };
+    SAILOR_CHECK(check("context_parallel", space_.context_parallel, framework.supports_context_parallel));
+    SAILOR_CHECK(check("expert_parallel", space_.expert_parallel, framework.supports_expert_parallel));
+    const int experts = env_.model.experts.count;
+    if (space_.expert_parallel > 1 && (experts == 0 || experts % space_.expert_parallel != 0))
+      return fail(
+          ErrorCode::usage,
+          fmt::format("--pin expert_parallel={}: {} has {}", space_.expert_parallel, env_.model.name,
+                      experts == 0 ? "no experts" : fmt::format("{} experts, which it does not divide", experts)),
+          experts == 0 ? "leave the pin out" : "pin a divisor of them");
+    if (space_.context_parallel > 1 && request_.job.sequence_length % (2 * space_.context_parallel) != 0)
+      return fail(ErrorCode::usage,
+                  fmt::format("--pin context_parallel={}: sequences are divided into twice as many parts, and {} "
+                              "tokens are no multiple of that",
+                              space_.context_parallel, request_.job.sequence_length),
+                  "pin another degree");
+    return {};
+  }
+
   /// Time and memory of the search grow with the square of the number of layers.
   void find_cuts() {
     const Model& model = env_.model;
@@ -193,13 +226,15 @@ class SpaceMaker {
     space_.max_nodes = max_nodes_of(*partitions);
     if (request_.limits.nodes)
       space_.max_nodes = std::min(*request_.limits.nodes, space_.max_nodes.value_or(*request_.limits.nodes));
-    space_.max_gpus = request_.limits.gpus;
+    max_nodes_ = space_.max_nodes;
     if (cluster.usable(request_.partitions, request_.availability).empty()) return no_nodes(request_, cluster);
     return {};
   }
 
   Result<void> find_pools(const std::vector<NodeGroup>& groups) {
     space_.nodes = groups;
+    space_.max_nodes = max_nodes_;
+    space_.max_gpus = request_.limits.gpus;
     space_.pools.clear();
     space_.types.clear();
     space_.micro_batches_of.clear();
@@ -212,6 +247,7 @@ class SpaceMaker {
       return fail(ErrorCode::infeasible, "the pins and excluded nodes leave no device to plan for",
                   "leave out a --pin gpu, --pin zone or --exclude");
     SAILOR_CHECK(check_room(found));
+    SAILOR_CHECK(join_devices(found));
     for (auto& [key, sizes] : found) {
       DevicePool pool{.gpu = key.first, .zone = key.second};
       int left = space_.max_nodes.value_or(max_nodes_of_pool);
@@ -227,11 +263,46 @@ class SpaceMaker {
 
   using NodesFound = std::map<std::pair<std::string, std::string>, std::map<int, int, std::greater<>>>;
 
+  /// Makes groups of devices (see SearchSpace::context_parallel). As many nodes are joined as leave most devices in
+  /// use; of equal numbers the largest, which allows the largest tensor-parallel groups.
+  Result<void> join_devices(NodesFound& found) {
+    const int context = space_.context_parallel;
+    if (context == 1) return {};
+    int joined = 1;
+    std::int64_t most = -1;
+    for (int nodes = context; nodes >= 1; --nodes) {
+      if (context % nodes != 0) continue;
+      std::int64_t devices = 0;
+      for (const auto& [key, sizes] : found)
+        for (const auto& [size, count] : sizes)
+          if (size * nodes % context == 0)
+            devices += std::int64_t{size} * (std::min(count, space_.max_nodes.value_or(count)) / nodes * nodes);
+      if (devices <= most) continue;
+      most = devices;
+      joined = nodes;
+    }
+    space_.joined_nodes = joined;
+    NodesFound units;
+    for (const auto& [key, sizes] : found)
+      for (const auto& [devices, nodes] : sizes)
+        if (nodes >= joined && devices * joined % context == 0)
+          units[key][devices * joined / context] += nodes / joined;
+    if (units.empty())
+      return fail(ErrorCode::infeasible,
+                  fmt::format("context_parallel {} takes {} together, more than there are of a kind", context,
+                              plural(static_cast<std::size_t>(joined), "node")),
+                  "use a smaller degree, or give more nodes");
+    found = std::move(units);
+    if (space_.max_nodes) space_.max_nodes = *space_.max_nodes / joined;
+    if (space_.max_gpus) space_.max_gpus = *space_.max_gpus / context;
+    return {};
+  }
+
   /// Whether what is pinned can have as many devices as it takes, under the limits on nodes and devices.
   Result<void> check_room(const NodesFound& found) const {
     const Pins& pins = request_.pins;
     const std::int64_t needed = std::int64_t{pins.tensor_parallel.value_or(1)} * pins.pipeline_parallel.value_or(1) *
-                                pins.data_parallel.value_or(1);
+                                pins.data_parallel.value_or(1) * space_.context_parallel;
     std::map<int, std::int64_t, std::greater<>> nodes;  // of all pools, by devices
     for (const auto& [key, sizes] : found)
       for (const auto& [devices, count] : sizes) nodes[devices] += count;
@@ -246,7 +317,7 @@ class SpaceMaker {
     std::vector<std::string> factors;
     for (const auto& [name, value] :
          {std::pair("pipeline_parallel", pins.pipeline_parallel), std::pair("tensor_parallel", pins.tensor_parallel),
-          std::pair("data_parallel", pins.data_parallel)})
+          std::pair("data_parallel", pins.data_parallel), std::pair("context_parallel", pins.context_parallel)})
       if (value) factors.push_back(fmt::format("{} {}", name, *value));
     const auto limits =
         fmt::format("{}{}", request_.limits.nodes ? fmt::format(" --max-nodes {}", *request_.limits.nodes) : "",
@@ -325,7 +396,7 @@ class SpaceMaker {
         leave_out(pool, {Refusal::Why::not_measured, priced.error().message()});
         continue;
       }
-      pool.price = prices.places[*priced].price;
+      pool.price = prices.places[*priced].price * static_cast<double>(space_.context_parallel);
       pool.base = prices.places[*priced].base;
       const auto capacity = prices.places[*priced].capacity;
       pool.memory =
@@ -433,6 +504,7 @@ class SpaceMaker {
 
   const Request& request_;
   const simulator::Environment& env_;
+  std::optional<int> max_nodes_;  // SearchSpace::max_nodes before nodes are joined
   SearchSpace space_;
 };
 
@@ -521,83 +593,8 @@ Result<void> check_places(const Request& request, const Cluster& cluster) {
   return {};
 }
 
-int DevicePool::devices() const {
-  int sum = 0;
-  for (const NodeSize& size : nodes) sum += size.devices * size.nodes;
-  return sum;
-}
-
-int DevicePool::groups(int degree) const {
-  int sum = 0;
-  for (const NodeSize& size : nodes) sum += size.devices / degree * size.nodes;
-  return sum;
-}
-
-int SearchSpace::devices() const {
-  int sum = 0;
-  for (const DevicePool& pool : pools) sum += pool.devices();
-  return sum;
-}
-
-bool SearchSpace::allows(std::size_t type, int tensor_parallel, int micro_batch) const {
-  for (const auto& [degree, sizes] : micro_batches_of[type])
-    if (degree == tensor_parallel) return std::binary_search(sizes.begin(), sizes.end(), micro_batch);
-  return false;
-}
-
 Result<SearchSpace> make_search_space(const Request& request, const simulator::Environment& env) {
   return SpaceMaker(request, env).run();
-}
-
-std::optional<int> nodes_needed(const Plan& plan, const SearchSpace& space) {
-  int total = 0;
-  std::size_t placed = 0;
-  std::size_t all = 0;
-  for (const Pipeline& pipeline : plan.pipelines)
-    all += pipeline.stages.size() * static_cast<std::size_t>(pipeline.count);
-  std::vector<int> free;
-  for (const DevicePool& pool : space.pools) {
-    const auto here = [&](const Stage& stage) { return stage.gpu == pool.gpu && stage.zone == pool.zone; };
-    std::set<int> degrees;
-    std::int64_t devices = 0;
-    for (const Pipeline& pipeline : plan.pipelines)
-      for (const Stage& stage : pipeline.stages) {
-        if (!here(stage)) continue;
-        placed += static_cast<std::size_t>(pipeline.count);
-        devices += std::int64_t{stage.tensor_parallel} * pipeline.count;
-        degrees.insert(stage.tensor_parallel);
-      }
-    if (devices == 0) continue;
-    // Where each degree divides the next one, and the largest degree the nodes, no order leaves gaps: of two nodes that
-    // have less room than the group, the later one's smallest group would have gone to the earlier one.
-    degrees.insert(pool.largest_node());
-    int before = 1;
-    const bool divide = std::all_of(degrees.begin(), degrees.end(),
-                                    [&](int degree) { return degree % std::exchange(before, degree) == 0; });
-    if (divide && pool.nodes.size() == 1) {
-      const NodeSize& size = pool.nodes.front();
-      const std::int64_t nodes = (devices + size.devices - 1) / size.devices;
-      if (nodes > size.nodes || *degrees.rbegin() > size.devices) return std::nullopt;
-      total += static_cast<int>(nodes);
-      continue;
-    }
-    free.clear();
-    for (const NodeSize& size : pool.nodes) free.insert(free.end(), static_cast<std::size_t>(size.nodes), size.devices);
-    const std::vector<int> empty = free;
-    std::map<int, std::size_t> from;  // by degree: no node before this one has room
-    for (const Pipeline& pipeline : plan.pipelines)
-      for (int copy = 0; copy < pipeline.count; ++copy)
-        for (const Stage& stage : pipeline.stages) {
-          if (!here(stage)) continue;
-          std::size_t& node = from[stage.tensor_parallel];
-          while (node < free.size() && free[node] < stage.tensor_parallel) ++node;
-          if (node == free.size()) return std::nullopt;
-          free[node] -= stage.tensor_parallel;
-        }
-    for (std::size_t node = 0; node < free.size(); ++node) total += free[node] < empty[node] ? 1 : 0;
-  }
-  if (placed != all) return std::nullopt;
-  return total;
 }
 
 }  // namespace sailor::planner

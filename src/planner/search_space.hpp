@@ -60,6 +60,13 @@ struct SearchSpace {
   std::vector<Schedule> schedules;
   std::optional<int> max_nodes;  ///< of the partitions and the request
   std::optional<int> max_gpus;
+  /// Degrees of every plan of the space. With context_parallel > 1, "devices" of this space are groups of that many
+  /// devices, which a tensor-parallel rank of a stage takes, and "nodes" are as many nodes as `joined_nodes` says: of
+  /// pools, max_gpus (rounded down) and max_nodes.
+  int context_parallel = 1;
+  int expert_parallel = 1;
+  int joined_nodes = 1;
+  [[nodiscard]] bool is_divided() const { return context_parallel > 1 || expert_parallel > 1; }
   std::vector<std::string> left_out;  ///< GPU types that cannot be planned for, and why
 
   /// Max layers of the search: in models with more, several blocks are one layer of the search.

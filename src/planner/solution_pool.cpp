@@ -138,6 +138,9 @@ Scores SolutionPool::add(const TemplateMix& mix, const std::vector<Share>& share
 
 std::optional<Solution> SolutionPool::price(const TemplateMix& mix, const std::vector<Share>& shares) {
   Plan plan = make_plan(request_, space_, mix, shares);
+  if (std::any_of(plan.pipelines.begin(), plan.pipelines.end(),
+                  [&](const Pipeline& pipeline) { return pipeline.count % plan.copies_together() != 0; }))
+    return std::nullopt;
   auto quick = simulator_.predict(plan);
   if (quick && quick->crosses_switches && plan.data_parallel() > 1) choose_together(plan, *quick);
   ++found_.considered;
@@ -179,7 +182,7 @@ void SolutionPool::choose_together(Plan& plan, simulator::QuickPrediction& quick
 
 bool SolutionPool::has_room(Solution& found) const {
   if (!found.nodes) found.nodes = nodes_needed(found.plan, space_).value_or(0);
-  return *found.nodes > 0 && (!space_.max_nodes || *found.nodes <= *space_.max_nodes);
+  return *found.nodes > 0 && (!space_.max_nodes || *found.nodes <= *space_.max_nodes * space_.joined_nodes);
 }
 
 bool SolutionPool::keeps_pins(const Plan& plan) const {
@@ -192,7 +195,7 @@ bool SolutionPool::keeps_pins(const Plan& plan) const {
 }
 
 bool SolutionPool::allowed(const Solution& found) const {
-  if (space_.max_gpus && found.gpus > *space_.max_gpus) return false;
+  if (space_.max_gpus && found.gpus > *space_.max_gpus * space_.context_parallel) return false;
   return keeps_pins(found.plan) && keeps_limits(request_, found.printed_time, found.printed_cost, found.nodes);
 }
 

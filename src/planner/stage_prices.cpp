@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/placement.hpp"
 #include "planner/index.hpp"
 
 namespace sailor::planner {
@@ -21,6 +22,7 @@ StageTable make_table(const simulator::LayerTable& layers, const std::vector<int
     table.backward.push_back(layers.times[cut].backward.value());
     table.update.push_back(layers.update[cut].value());
     table.parameters.push_back(layers.parameters[cut]);
+    if (layers.key.expert_parallel > 1) table.experts.push_back(layers.experts[cut]);
     table.activations.push_back(layers.activations[cut].value());
     if (i + 1 == cuts.size()) break;
     double largest = 0.0;
@@ -60,24 +62,52 @@ const StageTable* StagePrices::table(std::size_t type, int tensor_parallel, int 
   if (busy_ranks == 0)
     for (const DevicePool& pool : space_.pools)
       if (pool.type == type) busy_ranks = std::max(busy_ranks, pool.largest_node());
+  const int node = busy_ranks * space_.context_parallel / space_.joined_nodes;  // devices
   const std::uint64_t key = static_cast<std::uint64_t>(type) << 56 | static_cast<std::uint64_t>(tensor_parallel) << 44 |
                             static_cast<std::uint64_t>(micro_batch) << 24 |
                             static_cast<std::uint64_t>(busy_ranks) << 4 | static_cast<std::uint64_t>(recompute);
   const auto [entry, is_new] = tables_.try_emplace(key);
   if (is_new) {
-    const auto layers = simulator::make_layer_table(env_, *env_.costs,
-                                                    {.model = env_.model.name,
-                                                     .gpu = space_.types[type],
-                                                     .precision = request_.job.precision,
-                                                     .recompute = recompute,
-                                                     .tensor_parallel = tensor_parallel,
-                                                     .micro_batch = micro_batch,
-                                                     .sequence_length = request_.job.sequence_length,
-                                                     .busy_ranks = busy_ranks});
-    if (layers)
+    auto layers = simulator::make_layer_table(env_, *env_.costs,
+                                              {.model = env_.model.name,
+                                               .gpu = space_.types[type],
+                                               .precision = request_.job.precision,
+                                               .recompute = recompute,
+                                               .tensor_parallel = tensor_parallel,
+                                               .micro_batch = micro_batch,
+                                               .sequence_length = request_.job.sequence_length,
+                                               .busy_ranks = space_.is_divided() ? node : busy_ranks,
+                                               .context_parallel = space_.context_parallel,
+                                               .expert_parallel = space_.expert_parallel});
+    if (layers && (!space_.is_divided() || add_exchanges(*layers, type, tensor_parallel, node)))
       entry->second = std::make_unique<StageTable>(make_table(*layers, space_.cuts, prices_.tied, tensor_parallel));
   }
   return entry->second.get();
+}
+
+bool StagePrices::add_exchanges(simulator::LayerTable& layers, std::size_t type, int tensor_parallel, int node) {
+  const auto pool = std::find_if(space_.pools.begin(), space_.pools.end(),
+                                 [&](const DevicePool& other) { return other.type == type; });
+  Plan plan;
+  plan.context_parallel = space_.context_parallel;
+  plan.expert_parallel = space_.expert_parallel;
+  Stage stage;
+  stage.tensor_parallel = tensor_parallel;
+  const auto exchanges =
+      prices_.make_exchanges(layers, {.place = pools_[static_cast<std::size_t>(pool - space_.pools.begin())],
+                                      .groups = parts_of(plan, stage, node).groups,
+                                      .busy_ranks = std::max(1, node)});
+  if (!exchanges) return false;
+  for (std::size_t i = 0; i < layers.times.size(); ++i) {
+    layers.times[i].forward += exchanges->times[i].forward;
+    layers.times[i].backward += exchanges->times[i].backward;
+  }
+  return true;
+}
+
+double StagePrices::message(int micro_batch) const {
+  return value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length *
+         env_.model.boundary_width() / space_.context_parallel;
 }
 
 BoundaryCost StagePrices::boundary(std::size_t from, int from_tensor_parallel, std::size_t to, int to_tensor_parallel,
@@ -88,10 +118,9 @@ BoundaryCost StagePrices::boundary(std::size_t from, int from_tensor_parallel, s
                             static_cast<std::uint64_t>(micro_batch) << 1 | static_cast<std::uint64_t>(one_node);
   const auto [entry, is_new] = boundaries_.try_emplace(key);
   if (!is_new) return entry->second;
-  const Bytes message(value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length *
-                      env_.model.boundary_width());
-  const auto& price = prices_.boundary(pools_[from], from_tensor_parallel, pools_[to], to_tensor_parallel,
-                                       one_node ? simulator::Reach::node : simulator::Reach::leaf, message);
+  const auto& price =
+      prices_.boundary(pools_[from], from_tensor_parallel, pools_[to], to_tensor_parallel,
+                       one_node ? simulator::Reach::node : simulator::Reach::leaf, Bytes(message(micro_batch)));
   if (price)
     entry->second = {price->times.forward.value(), price->times.backward.value()};
   else
@@ -101,6 +130,7 @@ BoundaryCost StagePrices::boundary(std::size_t from, int from_tensor_parallel, s
 
 double StagePrices::reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node,
                               double amount) {
+  replicas *= space_.context_parallel;
   if (replicas < 2 || amount <= 0.0) return 0.0;
   const auto time = prices_.all_reduce_time(pools_[from], pools_[to], ranks, rings, replicas,
                                             one_node ? simulator::Reach::node : simulator::Reach::leaf, Bytes(amount));
@@ -118,6 +148,7 @@ std::size_t StagePrices::SumKeyHash::operator()(const SumKey& key) const {
 
 double StagePrices::min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
                                   double amount) {
+  if (space_.is_divided()) return 0.0;  // replicas of experts and of other layers differ, and lie elsewhere
   if (replicas < 2 || amount <= 0.0) return 0.0;
   const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
   const SumKey key{wide(from) << 32 | wide(to), wide(replicas) << 32 | wide(tensor_parallel) << 16 | wide(node),
@@ -141,7 +172,13 @@ double StagePrices::min_reduction(std::size_t from, std::size_t to, int tensor_p
 double StagePrices::states(const StageTable& table, int first, int last, double replicas) const {
   double parameters = table.parameters[at(last)] - table.parameters[at(first)];
   if (last == layers() && first > 0) parameters += table.tied_parameters;
-  return parameters * (state_.weight + state_.gradient + state_.copy + state_.optimizer / replicas).value();
+  const double kept_whole = parameters * (state_.weight + state_.gradient + state_.copy).value();
+  if (!space_.is_divided()) return kept_whole + parameters * (state_.optimizer / replicas).value();
+  // At least: context-parallel ranks share the state, too, unless no plan shards it.
+  if (space_.sharding.back() != OptimizerSharding::none) replicas *= space_.context_parallel;
+  const double experts = table.experts.empty() ? 0.0 : table.experts[at(last)] - table.experts[at(first)];
+  const double sharded = (parameters - experts) / replicas + experts / std::max(1.0, replicas / space_.expert_parallel);
+  return kept_whole + sharded * state_.optimizer.value();
 }
 
 double StagePrices::kept(const StageTable& table, int first, int last) const {
@@ -150,9 +187,8 @@ double StagePrices::kept(const StageTable& table, int first, int last) const {
 }
 
 double StagePrices::fixed(const StageTable& table, int first, int last, int micro_batch, int neighbours) const {
-  const double message =
-      value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length * env_.model.boundary_width();
-  return table.workspace_of(first, last) + 2.0 * neighbours * message + (last == layers() ? table.extra_logits : 0.0);
+  return table.workspace_of(first, last) + 2.0 * neighbours * message(micro_batch) +
+         (last == layers() ? table.extra_logits : 0.0);
 }
 
 int StagePrices::max_in_flight(const StageTable& table, const DevicePool& pool, int first, int last, int micro_batch,

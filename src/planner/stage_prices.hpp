@@ -24,6 +24,7 @@ struct StageTable {
   std::vector<double> backward;
   std::vector<double> update;
   std::vector<double> parameters;
+  std::vector<double> experts;      ///< part of the parameters, where experts are divided among ranks
   std::vector<double> activations;  ///< of one micro-batch, without the head's
   /// Memory of a layer while it computes, by run of layers that take the same.
   struct Workspace {
@@ -116,6 +117,11 @@ class StagePrices {
   struct SumKeyHash {
     std::size_t operator()(const SumKey& key) const;
   };
+  /// Adds the messages of context and expert parallelism to a table's times. False if no link is known.
+  bool add_exchanges(simulator::LayerTable& layers, std::size_t type, int tensor_parallel, int node);
+  /// Of a tensor-parallel group.
+  [[nodiscard]] double message(int micro_batch) const;
+
   const Request& request_;
   const SearchSpace& space_;
   const simulator::Environment& env_;

@@ -249,6 +249,8 @@ Plan make_plan(const Request& request, const SearchSpace& space, const TemplateM
   plan.job = request.job;
   plan.schedule = mix.schedule;
   plan.optimizer_sharding = mix.sharding;
+  plan.context_parallel = space.context_parallel;
+  plan.expert_parallel = space.expert_parallel;
   plan.micro_batch = mix.groups.empty() ? 1 : mix.groups.front().column.micro_batch;
   for (const Share& share : shares) {
     const PipelineTemplate& column = mix.groups[share.group].column;

@@ -62,8 +62,13 @@ struct Arrays {
   double scores;
   double logits;
 };
+/// Number of tokens of a micro-batch on a rank.
+double tokens_of(const LayerKey& key) {
+  return static_cast<double>(key.micro_batch) * key.sequence_length / key.context_parallel;
+}
+
 Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
-  const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
+  const double tokens = tokens_of(key);
   const double value = value_bytes(key.precision);
   const double t = key.tensor_parallel;
   const double divided_along_sequence = kernels.sequence_parallel ? t : 1.0;
@@ -90,7 +95,9 @@ Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& ke
   arrays.kept_whole /= divided_along_sequence;
   // Inputs of the divided linear layers after both norms, all-gathered from the ranks' parts of the sequence.
   if (kernels.keeps_gathered_inputs && key.tensor_parallel > 1) arrays.kept_whole += 2.0 * arrays.hidden;
-  const double feed_forward = model.active_feed_forward(block);
+  const double imbalance = key.expert_parallel > 1 && model.has_experts(block) ? kernels.expert_imbalance : 1.0;
+  const double shared = model.has_experts(block) ? model.experts.shared_feed_forward : 0.0;
+  const double feed_forward = (model.active_feed_forward(block) - shared) * imbalance + shared;
   const double attention = model.query_width() + model.key_width() + model.value_width();
   const double latent = model.latent.query_rank + model.latent.key_value_rank + model.latent.position;
   arrays.kept_share = value * tokens * (attention + model.attended_width() + inner * feed_forward) / t;
@@ -99,7 +106,7 @@ Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& ke
   arrays.widest = value * tokens * std::max(feed_forward, attention) / t;
   arrays.dispatched = 0.0;
   if (model.has_experts(block)) {  // input and output of the experts; the router weights the outputs
-    arrays.dispatched = 2.0 * model.experts.per_token * arrays.own_hidden;
+    arrays.dispatched = 2.0 * model.experts.per_token * arrays.own_hidden * imbalance;
     arrays.kept_whole += arrays.dispatched + value * tokens * model.experts.count / divided_along_sequence;
   }
   arrays.scores = value * tokens * key.sequence_length * model.attention_heads / t;
@@ -128,9 +135,24 @@ std::int64_t all_parameters(const Model& model, const LayerKey& key) {
   return key.kind == LayerKind::block ? model.layer_parameters(block_of(model, key) + 1) : model.parameters(key.kind);
 }
 
+/// Parameters of the experts that other expert-parallel ranks hold.
+std::int64_t experts_elsewhere(const Model& model, const LayerKey& key) {
+  if (key.kind != LayerKind::block) return 0;
+  const std::int64_t all = model.expert_parameters(block_of(model, key) + 1);
+  return all - all / key.expert_parallel;
+}
+
 /// FLOP of all scores and their products with all values, ignoring the causal mask.
 Flop unfused_attention(const Model& model, double tokens, int sequence_length) {
   return Flop(2.0 * sequence_length * (model.query_width() + model.attended_width()) * tokens);
+}
+
+/// FLOP of the experts for `tokens` tokens that go through equal shares of them.
+Flop experts_flop(const Model& model, double tokens) {
+  const Experts& experts = model.experts;
+  const double share = experts.capacity_factor > 0.0 ? experts.capacity_factor : 1.0;
+  return Flop(2.0 * tokens * (model.has_gate() ? 3.0 : 2.0) * model.hidden * share * experts.per_token *
+              experts.feed_forward);
 }
 
 }  // namespace
@@ -143,7 +165,8 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
   const bool again = kernels.recomputes_elementwise;
   LayerSizes sizes;
   const std::int64_t whole = whole_parameters(model, key);
-  const std::int64_t divided = all_parameters(model, key) - whole;
+  const std::int64_t elsewhere = experts_elsewhere(model, key);
+  const std::int64_t divided = all_parameters(model, key) - whole - elsewhere;
   sizes.parameters = whole + (divided + key.tensor_parallel - 1) / key.tensor_parallel;
   sizes.output = Bytes(arrays.own_hidden);
   switch (key.kind) {
@@ -160,6 +183,8 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       sizes.activation = Bytes(kept);
       // Gradients of the scores and of the widest array; everything that is recomputed.
       sizes.workspace = Bytes(scores + (again ? 3.0 * arrays.hidden + arrays.widest : arrays.hidden) + all - kept);
+      // Of the ring: keys and values that arrive while others are in use, and the same for their gradients.
+      sizes.workspace += exchange_work(model, key, kernels).ring_step * 4.0;
       break;
     }
     case LayerKind::final_norm:
@@ -181,13 +206,17 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
   LayerKernels as_computed = kernels;
   as_computed.recomputes_elementwise = false;  // what is recomputed was also written and read
   const Arrays arrays = arrays_of(model, key, as_computed);
-  const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
+  const double tokens = tokens_of(key);
   const double value = value_bytes(key.precision);
   const double t = key.tensor_parallel;
   const int block = block_of(model, key);
   Flop flop = (key.kind == LayerKind::block ? model.layer_forward_flop(block + 1, tokens, key.sequence_length)
                                             : model.forward_flop(key.kind, tokens, key.sequence_length)) /
               t;
+  // Each rank computes as many tokens as it would with all experts, with fewer weights to read, but the busiest one
+  // more.
+  const bool divides_experts = key.expert_parallel > 1 && key.kind == LayerKind::block && model.has_experts(block);
+  if (divides_experts) flop += experts_flop(model, tokens) * (kernels.expert_imbalance - 1.0) / t;
   const auto parameters = static_cast<double>(layer_sizes(model, key).parameters);
   const double matrix = key.kind == LayerKind::head && model.tied_embedding
                             ? static_cast<double>(model.tied_parameters()) / t
@@ -254,6 +283,46 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
   if (key.tensor_parallel == 1) work.forward_all_reduces = work.backward_all_reduces = 0;
   // AdamW in fp32: four arrays read, three written, the gradient zeroed.
   work.update_traffic = Bytes(8.0 * 4.0 * parameters);
+  return work;
+}
+
+LayerWork attention_work(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
+  LayerWork work;
+  if (key.kind != LayerKind::block) return work;
+  const double tokens = tokens_of(key);
+  const double t = key.tensor_parallel;
+  const double again = key.recompute == Recompute::none ? 0.0 : 1.0;
+  if (kernels.attention == Attention::fused) {
+    work.forward_attention = model.attention_flop(block_of(model, key), tokens, key.sequence_length) / t;
+    work.backward_attention = work.forward_attention * (2.5 + again);
+    return work;
+  }
+  const double scores = arrays_of(model, key, kernels).scores;
+  work.forward_flop = unfused_attention(model, tokens, key.sequence_length) / t;
+  work.backward_flop = work.forward_flop * (2.0 + again);
+  work.forward_traffic = Bytes(score_passes.forward * scores);
+  work.backward_traffic = Bytes((score_passes.backward + again * score_passes.forward) * scores);
+  return work;
+}
+
+ExchangeWork exchange_work(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
+  ExchangeWork work;
+  if (key.kind != LayerKind::block) return work;
+  const int block = block_of(model, key);
+  const double value = value_bytes(key.precision);
+  if (key.context_parallel > 1) {
+    const double again = key.recompute == Recompute::none ? 0.0 : 1.0;
+    work.ring_step = Bytes(value * tokens_of(key) * (model.key_width() + model.value_width()) / key.tensor_parallel);
+    work.forward_rings = 1.0;
+    work.backward_rings = 2.0 + again;
+  }
+  if (key.expert_parallel > 1 && model.has_experts(block)) {
+    const int again = key.recompute == Recompute::full ? 2 : 0;
+    work.all_to_all =
+        Bytes(kernels.expert_imbalance * model.experts.per_token * arrays_of(model, key, kernels).own_hidden);
+    work.forward_all_to_alls = 2;
+    work.backward_all_to_alls = 2 + again;
+  }
   return work;
 }
 

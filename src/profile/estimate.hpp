@@ -46,6 +46,9 @@ struct LayerKernels {
   /// With sequence_parallel: the inputs that ranks all-gather before linear layers are kept for the backward pass, not
   /// gathered again.
   bool keeps_gathered_inputs = false;
+  /// Tokens that the busiest expert-parallel rank gets, as a multiple of the mean. It scales the work of the experts
+  /// and the messages to them, only where experts are divided among ranks.
+  double expert_imbalance = 1.0;
   bool fused_norms = false;                ///< an RMS norm is one kernel, which keeps only its input and its output
   std::optional<Efficiency> efficiency{};  ///< of its kernels on GPUs; std::nullopt: generic_efficiency()
 };
@@ -65,8 +68,28 @@ struct LayerWork {
   int forward_all_reduces = 0;
   int backward_all_reduces = 0;
 };
-/// Kind and sizes are taken from `key`; its GPU, model name and busy_ranks are ignored.
+/// Kind and sizes are taken from `key`; its GPU, model name and busy_ranks are ignored. Under context parallelism, a
+/// rank's queries meet half of the sequence's keys on average, as without: its part of the sequence is one early and
+/// one late piece. Messages between the ranks that divide sequences or experts are not included: see exchange_work().
 LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels& kernels = {});
+/// The part of layer_work() that is attention: scores, softmax and the product with the values, without projections. 0
+/// for other layers than blocks.
+LayerWork attention_work(const Model& model, const LayerKey& key, const LayerKernels& kernels = {});
+
+/// Messages of one rank for one micro-batch through one block, among the ranks that divide its sequence or experts.
+struct ExchangeWork {
+  /// Context parallelism, as a ring (Liu et al. 2023): keys and values of a rank's part of the sequence, which it
+  /// passes on context_parallel - 1 times. The backward pass also passes their gradients on.
+  Bytes ring_step{};
+  double forward_rings = 0.0;
+  double backward_rings = 0.0;
+  /// Expert parallelism: the tokens that a rank hands out in one all-to-all, (expert_parallel - 1) / expert_parallel of
+  /// which go to other ranks. Two in each pass: to the experts, and back.
+  Bytes all_to_all{};
+  int forward_all_to_alls = 0;
+  int backward_all_to_alls = 0;
+};
+ExchangeWork exchange_work(const Model& model, const LayerKey& key, const LayerKernels& kernels = {});
 
 /// Memory of one layer on one rank for one micro-batch, as in LayerMemory.
 struct LayerSizes {

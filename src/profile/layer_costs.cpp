@@ -210,7 +210,55 @@ const Result<LayerPrice>& LayerCosts::find(const LayerKey& key) const {
   return found_.emplace(key, price(key)).first->second;
 }
 
+Result<LayerPrice> LayerCosts::divided_price(const LayerKey& key) const {
+  if (measured_only_)
+    return fail(ErrorCode::not_found,
+                fmt::format("layers of {} at context parallel {} and expert parallel {} are not measured", model_.name,
+                            key.context_parallel, key.expert_parallel),
+                "allow estimates, or use degrees of 1");
+  auto price = this->price(key.undivided());
+  if (!price) return price;
+  const auto part = roofline_of(key);
+  if (!part) return fail(part.error());
+  const auto whole = roofline_of(key.undivided());
+  if (!whole) return fail(whole.error());
+  const auto scale = [](TimeStatistics& times, Seconds of_part, Seconds of_whole) {
+    const double ratio = of_whole > Seconds(0) ? of_part / of_whole : 1.0;
+    for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
+                                            &TimeStatistics::low, &TimeStatistics::high})
+      times.*member *= ratio;
+  };
+  LayerCost& cost = price->cost;
+  scale(cost.forward, part->forward, whole->forward);
+  scale(cost.backward, part->backward, whole->backward);
+  scale(cost.update, part->update, whole->update);
+  const LayerSizes part_sizes = layer_sizes(model_, key, kernels_);
+  const LayerSizes whole_sizes = layer_sizes(model_, key.undivided(), kernels_);
+  const auto scale_bytes = [](Bytes& bytes, Bytes of_part, Bytes of_whole) {
+    bytes = of_whole > Bytes(0) ? bytes * (of_part / of_whole) : of_part;
+  };
+  scale_bytes(cost.activation, part_sizes.activation, whole_sizes.activation);
+  scale_bytes(cost.output, part_sizes.output, whole_sizes.output);
+  scale_bytes(cost.workspace, part_sizes.workspace, whole_sizes.workspace);
+  cost.parameters -= whole_sizes.parameters - part_sizes.parameters;
+  cost.origin = Origin::estimated;
+  return price;
+}
+
+Result<PassShares> LayerCosts::attention_shares(const LayerKey& key) const {
+  const auto all = roofline_of(key);
+  if (!all) return fail(all.error());
+  const auto gpu = gpus_.find(key.gpu);
+  if (!gpu) return fail(gpu.error());
+  LayerWork work = attention_work(model_, key, kernels_);
+  const auto attention = roofline(work, *gpu, key.precision, 1, std::nullopt, kernels_);
+  if (!attention) return fail(attention.error());
+  return PassShares{.forward = std::min(1.0, attention->forward / all->forward),
+                    .backward = std::min(1.0, attention->backward / all->backward)};
+}
+
 Result<LayerPrice> LayerCosts::price(const LayerKey& key) const {
+  if (key.is_divided()) return divided_price(key);
   auto measured = profile_.layer(key);
   if (measured) return LayerPrice{.cost = *measured, .basis = Basis::look_up, .sources = {}};
   if (measured_only_) return fail(measured.error());
@@ -393,7 +441,10 @@ bool LayerCosts::can_estimate(const std::string& gpu, Precision precision) const
 }
 
 std::string LayerCosts::explain(const LayerKey& key, const LayerPrice& price) const {
-  const std::string what = fmt::format("layer times of {} on {}", model_.name, key.gpu);
+  const std::string what = fmt::format("layer times of {} on {}{}", model_.name, key.gpu,
+                                       key.is_divided() ? fmt::format(" at context parallel {}, expert parallel {}",
+                                                                      key.context_parallel, key.expert_parallel)
+                                                        : "");
   const std::string sizes = fmt::format(" at tensor parallel {}, micro-batch {}", key.tensor_parallel, key.micro_batch);
   const EstimateError error = expected_error(price.basis, key.precision);
   std::string expect = fmt::format("expect errors of about {:.0f}%", error.typical * 100.0);
@@ -402,7 +453,7 @@ std::string LayerCosts::explain(const LayerKey& key, const LayerPrice& price) co
                          to_string(key.precision), expect, 1.0 + error.wide);
   switch (price.basis) {
     case Basis::look_up:
-      return what + sizes;
+      return what + sizes + (key.is_divided() ? " (scaled from whole sequences with all experts)" : "");
     case Basis::between_micro_batches:
     case Basis::between_tensor_parallel:
       return fmt::format("{}{} (between {}; {})", what, sizes, price.sources, expect);

@@ -26,6 +26,11 @@ enum class Basis {
   transfer,                 ///< measurements of the model on other GPUs, times the ratio of the rooflines
   roofline,                 ///< no measurement of the model at all
 };
+/// Shares of a layer's forward and backward time.
+struct PassShares {
+  double forward = 0.0;
+  double backward = 0.0;
+};
 std::string_view to_string(Basis basis);
 
 struct LayerPrice {
@@ -51,11 +56,15 @@ class LayerCosts {
   LayerCosts(const Model& model, const Profile& profile, const GpuCatalogue& gpus, bool measured_only = false,
              const LayerKernels& kernels = {});
 
-  /// Cost of layer `key.first_layer`. Interpolated times never have a better origin than their inputs, and have a
-  /// slightly wider [low, high]; estimates have [low, high] after expected_error(). Errors: not_found, from the look-up
-  /// if measured_only, or if the catalogue does not know the GPU or its rate. Several threads may call this at once.
+  /// Cost of layer `key.first_layer`. That of a part of the sequence or of the experts is that of the whole, times the
+  /// ratio of their estimates: it is an estimate, and has the basis of the whole. Interpolated times never have a
+  /// better origin than their inputs, and have a slightly wider [low, high]; estimates have [low, high] after
+  /// expected_error(). Errors: not_found, from the look-up if measured_only, or if the catalogue does not know the GPU
+  /// or its rate. Several threads may call this at once.
   [[nodiscard]] const Result<LayerPrice>& find(const LayerKey& key) const;
 
+  /// The part of a layer's times that is attention, by their estimates. Errors: not_found.
+  [[nodiscard]] Result<PassShares> attention_shares(const LayerKey& key) const;
   /// Whether costs that were not measured can be estimated from the catalogue.
   [[nodiscard]] bool can_estimate(const std::string& gpu, Precision precision) const;
   /// "layer times of opt-350m on H200-141: ...": the note of a report on a price that is not a look-up.
@@ -79,6 +88,7 @@ class LayerCosts {
 
  private:
   [[nodiscard]] Result<LayerPrice> price(const LayerKey& key) const;
+  [[nodiscard]] Result<LayerPrice> divided_price(const LayerKey& key) const;
   [[nodiscard]] bool is_measured_on(const std::string& gpu) const;
   [[nodiscard]] Result<LayerTimes> roofline_of(const LayerKey& key) const;
   [[nodiscard]] Result<LayerTimes> transfer(const LayerKey& key, const std::string& without,

@@ -57,8 +57,19 @@ struct LayerKey {
   /// First layer that the row holds for: it holds for layers of this kind up to the next row that differs only in this
   /// field. 0: all of them.
   int first_layer = 0;
+  // Only of costs that are asked for: measurements are of whole sequences and all experts.
+  int context_parallel = 1;  ///< Plan::context_parallel: the rank has this part of the sequence
+  int expert_parallel = 1;   ///< Plan::expert_parallel: the rank has this part of the experts
+  [[nodiscard]] bool is_divided() const { return context_parallel > 1 || expert_parallel > 1; }
+  /// The same of whole sequences and all experts.
+  [[nodiscard]] LayerKey undivided() const;
   auto operator<=>(const LayerKey&) const = default;
 };
+inline LayerKey LayerKey::undivided() const {
+  LayerKey key = *this;
+  key.context_parallel = key.expert_parallel = 1;
+  return key;
+}
 inline constexpr const char* any_gpu = "any";
 
 /// Scope of an update time. Publications time the whole optimizer step of the model that they profiled, which is cut

@@ -17,7 +17,7 @@ std::optional<double> model_flop_utilization(const Plan& plan, const Model& mode
       if (!type) return std::nullopt;
       const auto peak = peak_rate(*type, plan.job.precision);
       if (!peak) return std::nullopt;
-      rate += peak->value() * pipeline.count * stage.tensor_parallel;
+      rate += peak->value() * pipeline.count * plan.ranks_of(stage);
     }
   return work / (rate * time.value());
 }

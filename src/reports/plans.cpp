@@ -247,6 +247,7 @@ std::string plans_report(const Heading& heading, const planner::Request& request
   std::string text = title(heading, request, result) + rows_table(request, rows) + "\n";
   text += request.pareto ? pareto_text(request, result)
                          : bound_text(request, result.bound, result.stop, "closed form of the time");
+  if (!result.degrees.empty()) text += result.degrees + "\n";
   text += prices_text(result.plans);
   text += estimates_text({inputs.begin(), inputs.end()});
   return published ? text + published_text() : text;
@@ -279,7 +280,9 @@ ordered_json plans_to_json(const Heading& heading, const planner::Request& reque
     row["plan"] = plan_to_json(candidate.plan);
     plans.push_back(std::move(row));
   }
-  return head(heading, request, "simulator", result, std::move(plans));
+  ordered_json json = head(heading, request, "simulator", result, std::move(plans));
+  if (!result.degrees.empty()) json["degrees"] = result.degrees;
+  return json;
 }
 
 ordered_json plans_to_json(const Heading& heading, const planner::Request& request,

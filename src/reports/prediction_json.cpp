@@ -64,6 +64,8 @@ ordered_json plan_to_json(const Plan& plan) {
           {"schedule", to_string(plan.schedule)},
           {"optimizer_sharding", to_string(plan.optimizer_sharding)},
           {"data_parallel", plan.data_parallel()},
+          {"context_parallel", plan.context_parallel},
+          {"expert_parallel", plan.expert_parallel},
           {"ranks", plan.ranks()},
           {"pipelines", std::move(pipelines)}};
 }

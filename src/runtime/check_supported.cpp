@@ -39,6 +39,7 @@ Result<void> check_divisible(const Model& model, int tensor_parallel) {
 
 Result<void> check_supported(const Plan& plan, const Model& model) {
   SAILOR_CHECK(check_supported(model));
+  SAILOR_CHECK(sailor::check_trainable(plan));
   if (shards_gradients(plan.optimizer_sharding))
     return fail(ErrorCode::unavailable,
                 fmt::format("the plan has optimizer_sharding = \"{}\", which sailor-train does not run",

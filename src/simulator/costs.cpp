@@ -1,6 +1,9 @@
 #include "simulator/costs.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "plan/placement.hpp"
@@ -79,9 +82,20 @@ class CostModel::Pricer {
     costs_.devices.clear();
     costs_.egress.clear();
     costs_.processes.clear();
+    costs_.assumptions.clear();
+    if (plan_.expert_parallel > 1) costs_.assumptions.push_back(load_of_experts());
     costs_.crosses_switches = false;
     costs_.links.clear();
     s_.facts.clear();
+  }
+
+  [[nodiscard]] EstimatedInput load_of_experts() const {
+    const Framework& framework = s_.env.framework;
+    return {.origin = Origin::estimated,
+            .what = fmt::format("load of expert-parallel ranks (not measured: the busiest gets {:.3g} x the mean, {})",
+                                framework.kernels.expert_imbalance,
+                                framework.states_expert_imbalance ? "as the framework's file states"
+                                                                  : "as if tokens were divided equally")};
   }
 
   /// Places the copies of every stage. Where copies of a pipeline differ, the worst one counts, since they wait for
@@ -140,7 +154,8 @@ class CostModel::Pricer {
       for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
         StageCosts& stage = costs_.stages[first + i];
         const LayerRange& layers = pipeline.stages[i].chunk(chunk);
-        const PassTimes passes = stage.table->passes(layers);
+        PassTimes passes = stage.table->passes(layers);
+        if (stage.table->key.is_divided()) SAILOR_CHECK(add_exchanges(first + i, layers, passes));
         stage.forward += passes.forward;
         stage.backward += passes.backward;
         costs_.passes.push_back(passes);
@@ -151,8 +166,27 @@ class CostModel::Pricer {
     return {};
   }
 
+  Result<void> add_exchanges(std::size_t stage, const LayerRange& layers, PassTimes& passes) {
+    const StageFacts& facts = s_.facts[stage];
+    const std::array only{stage};
+    const bool spread = s_.switches.matters() && s_.switches.spread(only);
+    const auto exchanges =
+        s_.exchanges_of(*costs_.stages[stage].table, {.place = facts.place,
+                                                      .groups = s_.nodes.parts(stage).groups,
+                                                      .busy_ranks = facts.busy_ranks,
+                                                      .beyond = spread ? Reach::across : Reach::leaf});
+    if (!exchanges) return fail(exchanges.error());
+    const std::vector<PassTimes>& times = (*exchanges)->times;
+    const auto first = static_cast<std::size_t>(layers.first);
+    const auto last = static_cast<std::size_t>(layers.last);
+    passes.forward += times[last].forward - times[first].forward;
+    passes.backward += times[last].backward - times[first].backward;
+    costs_.links.add((*exchanges)->links);
+    return {};
+  }
+
   void add_devices(const Pipeline& pipeline, const Stage& stage, const Place& place) {
-    const int devices = pipeline.count * stage.tensor_parallel;
+    const int devices = pipeline.count * plan_.ranks_of(stage);
     for (DeviceCost& cost : costs_.devices)
       if (cost.gpu == place.gpu && cost.zone == place.zone) {
         cost.devices += devices;
@@ -166,9 +200,10 @@ class CostModel::Pricer {
                               .cost = {}});
   }
 
+  /// Of a tensor-parallel group: under context parallelism each sends its part of the sequence to its counterpart.
   Bytes boundary_bytes(const Pipeline& pipeline) const {
-    return Bytes(value_bytes(plan_.job.precision) * plan_.micro_batch_of(pipeline) * plan_.job.sequence_length *
-                 s_.env.model.boundary_width());
+    return Bytes(1.0 / plan_.context_parallel * value_bytes(plan_.job.precision) * plan_.micro_batch_of(pipeline) *
+                 plan_.job.sequence_length * s_.env.model.boundary_width());
   }
 
   Result<void> add_boundary(const Pipeline& pipeline, std::size_t first, std::size_t boundary) {
@@ -187,7 +222,7 @@ class CostModel::Pricer {
     costs_.crosses_switches = costs_.crosses_switches || s_.switch_link(a.place, b.place, a.next) != nullptr;
     if (a.place == b.place) return {};
     const StageMessages how = s_.env.framework.stage_messages;
-    const Bytes all = message * (static_cast<double>(pipeline.micro_batches) * pipeline.count);
+    const Bytes all = message * (static_cast<double>(pipeline.micro_batches) * pipeline.count * plan_.context_parallel);
     add_egress(a.place, b.place, all * crossing_copies(how, senders, receivers));
     add_egress(b.place, a.place, all * crossing_copies(how, receivers, senders));
     return {};
@@ -275,37 +310,50 @@ class CostModel::Pricer {
   }
 
   void add_layers(int first, int last) {
-    double parameters = s_.parameters[static_cast<std::size_t>(last)] - s_.parameters[static_cast<std::size_t>(first)];
+    const auto from = static_cast<std::size_t>(first);
+    const auto to = static_cast<std::size_t>(last);
+    double parameters = s_.parameters[to] - s_.parameters[from];
     if (first == 0) parameters -= s_.tied;  // reduced separately
-    add_reduction(first, last, parameters, false);
+    const double experts = plan_.expert_parallel > 1 ? s_.experts[to] - s_.experts[from] : 0.0;
+    add_reduction(first, last, parameters - experts, {});
+    if (experts > 0.0) add_reduction(first, last, experts / plan_.expert_parallel, {.experts = true});
   }
 
   void add_tied() {
     hold(0);
     hold(s_.env.model.layers() - 1, true);
     std::sort(s_.held.begin(), s_.held.end());
-    add_reduction(0, 1, s_.tied, true);
+    add_reduction(0, 1, s_.tied, {.tied = true});
   }
 
-  void add_reduction(int first, int last, double parameters, bool tied) {
+  struct ReductionKind {
+    bool tied = false;
+    bool experts = false;
+  };
+
+  /// `parameters`: of one rank of those that hold the layers, if it had no tensor parallelism.
+  void add_reduction(int first, int last, double parameters, const ReductionKind& kind) {
     const Bytes amount = state_.gradient * (parameters / least_tensor_parallel());
     for (Reduction& other : costs_.reductions) {
       const std::span holders = costs_.holders_of(other);
-      if (costs_.overlaps_reduction || !std::equal(s_.held.begin(), s_.held.end(), holders.begin(), holders.end()))
+      if (costs_.overlaps_reduction || other.experts != kind.experts ||
+          !std::equal(s_.held.begin(), s_.held.end(), holders.begin(), holders.end()))
         continue;
       other.amount += amount;
       other.first_layer = std::min(other.first_layer, first);
       return;
     }
     int replicas = 0;
-    for (const std::size_t holder : s_.held) replicas += pipeline_of(holder).count;
+    for (const std::size_t holder : s_.held) replicas += pipeline_of(holder).count * plan_.context_parallel;
+    if (kind.experts) replicas /= plan_.expert_parallel;
     if (replicas < 2) return;
     costs_.reductions.push_back({.first_holder = costs_.holders.size(),
                                  .holders = s_.held.size(),
                                  .replicas = replicas,
                                  .first_layer = first,
                                  .last_layer = last,
-                                 .tied = tied,
+                                 .tied = kind.tied,
+                                 .experts = kind.experts,
                                  .amount = amount,
                                  .time = {}});
     costs_.holders.insert(costs_.holders.end(), s_.held.begin(), s_.held.end());
@@ -338,7 +386,9 @@ class CostModel::Pricer {
       alike = alike && s_.facts[holder].place == s_.facts[holders.front()].place;
       s_.holds[holder] = 1;
     }
-    Reach reach = find_loads() == 1 ? Reach::node : Reach::leaf;
+    const bool one_node = find_loads() == 1;
+    if (reduction.experts) spread_experts(one_node);
+    Reach reach = one_node ? Reach::node : Reach::leaf;
     if (s_.switches.matters() && s_.switches.spread(holders)) reach = Reach::across;
     const double pieces = shards_weights(plan_.optimizer_sharding)
                               ? std::max(1, reduction.last_layer - reduction.first_layer)  // layer by layer
@@ -375,7 +425,8 @@ class CostModel::Pricer {
     for (const NodeUse::Node& node : s_.nodes.nodes()) {
       int here = 0;
       for (const NodeUse::Group& group : s_.nodes.groups_of(node))
-        if (s_.holds[static_cast<std::size_t>(group.stage)] != 0) here += group.count;
+        if (s_.holds[static_cast<std::size_t>(group.stage)] != 0)
+          here += group.count * s_.nodes.parts(static_cast<std::size_t>(group.stage)).groups;
       if (here == 0) continue;
       nodes += node.count;
       const int rings = (node.ranks + here - 1) / here;
@@ -388,6 +439,16 @@ class CostModel::Pricer {
     }
     if (nodes == 1) s_.loads.front().rings = 1;  // no all-reduce leaves the node
     return nodes;
+  }
+
+  /// Of the ranks on a node, every expert_parallel-th holds the same experts: fewer take part in one all-reduce, and
+  /// more all-reduces use the node's network.
+  void spread_experts(bool one_node) {
+    for (RingLoad& load : s_.loads) {
+      const int same = std::max(1, load.ranks / plan_.expert_parallel);
+      if (!one_node) load.rings = load.rings * load.ranks / same;
+      load.ranks = same;
+    }
   }
 
   /// A ring that visits zone after zone leaves each one once: 2(n - 1)/n of the gradients, in all slices, cross there.
@@ -417,6 +478,7 @@ class CostModel::Pricer {
     RankMemory& memory = costs.memory;
 
     double parameters = 0.0;
+    double experts = 0.0;  // part of them, where they are divided among ranks
     s_.sizes.clear();
     bool embedding = false;
     bool head = false;
@@ -425,6 +487,7 @@ class CostModel::Pricer {
       const auto first = static_cast<std::size_t>(range.first);
       const auto last = static_cast<std::size_t>(range.last);
       parameters += table.parameters[last] - table.parameters[first];
+      if (plan_.expert_parallel > 1) experts += table.experts[last] - table.experts[first];
       costs.update += table.update[last] - table.update[first];
       s_.sizes.push_back((table.activations[last] - table.activations[first]).value());
       if (range.first > 0) s_.sizes.back() += table.stage_input.value();
@@ -437,13 +500,16 @@ class CostModel::Pricer {
       parameters += s_.tied / stage.tensor_parallel;
       costs.update += table.tied_update;
     }
+    // Experts have fewer replicas than other parameters to be sharded among.
     const double replicas = costs_.shards_optimizer ? replicas_of(index) : 1.0;
-    costs.update /= replicas;
+    const double sharded =
+        (parameters - experts) / replicas + experts / std::max(1.0, replicas / plan_.expert_parallel);
+    if (parameters > 0.0) costs.update *= sharded / parameters;
     const OptimizerSharding sharding = plan_.optimizer_sharding;
-    const double gradients = parameters / (shards_gradients(sharding) ? replicas : 1.0);
-    memory.weights = state_.weight * (parameters / (shards_weights(sharding) ? replicas : 1.0));
+    const double gradients = shards_gradients(sharding) ? sharded : parameters;
+    memory.weights = state_.weight * (shards_weights(sharding) ? sharded : parameters);
     memory.gradients = state_.gradient * gradients;
-    memory.optimizer = state_.optimizer * (parameters / replicas);
+    memory.optimizer = state_.optimizer * sharded;
     memory.copies = state_.copy * gradients +
                     (shards_gradients(sharding) ? whole_layers(stage, table, sharding) : largest_reduction(index));
     memory.activations = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, s_.sizes));
@@ -479,7 +545,8 @@ class CostModel::Pricer {
   int replicas_of(std::size_t stage) const {
     int replicas = 1;
     for (const Reduction& reduction : costs_.reductions)
-      if (!reduction.tied && costs_.takes_part(stage, reduction)) replicas = std::max(replicas, reduction.replicas);
+      if (!reduction.tied && !reduction.experts && costs_.takes_part(stage, reduction))
+        replicas = std::max(replicas, reduction.replicas);
     return replicas;
   }
 

@@ -50,11 +50,12 @@ struct PipelineCosts {
 struct Reduction {
   std::size_t first_holder = 0;  ///< index into PlanCosts::holders
   std::size_t holders = 0;
-  int replicas = 0;  ///< counting the copies of pipelines
+  int replicas = 0;  ///< ranks that hold the same gradients, counting the copies of pipelines
   int first_layer = 0;
   int last_layer = 0;
-  bool tied = false;  ///< reduces the tied embedding, which first and last stages hold
-  Bytes amount{};     ///< bytes of a rank, of those that hold the most
+  bool tied = false;     ///< reduces the tied embedding, which first and last stages hold
+  bool experts = false;  ///< reduces experts, which only replicas / expert_parallel ranks hold
+  Bytes amount{};        ///< bytes of a rank, of those that hold the most
   Seconds time{};
 };
 
@@ -77,6 +78,7 @@ struct PlanCosts {
   std::vector<EgressCost> egress;
   LinkNotes links;
   std::vector<EstimatedInput> processes;  ///< processes whose memory was not measured
+  std::vector<EstimatedInput> assumptions;
   int nodes = 0;  ///< number of nodes that the plan takes; one per device if the cluster is not known
 
   [[nodiscard]] std::span<const std::size_t> holders_of(const Reduction& reduction) const {

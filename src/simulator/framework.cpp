@@ -106,6 +106,8 @@ void read_layers(const TomlTable& table, Framework& framework) {
                  "'layers.keeps_gathered_inputs' is true, but without sequence_parallel nothing is gathered",
                  "set sequence_parallel = true, or remove it");
   framework.kernels.fused_norms = table.boolean_or("fused_norms", false);
+  framework.states_expert_imbalance = table.has("expert_imbalance");
+  framework.kernels.expert_imbalance = table.number_or("expert_imbalance", 1.0, {.minimum = 1.0, .maximum = 1000.0});
   if (table.has("efficiency")) framework.kernels.efficiency = read_efficiency(table.table("efficiency"));
   if (framework.kernels.attention == Attention::fused && framework.attention_score > Bytes(0))
     table.reject("attention",
@@ -176,6 +178,8 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
     framework.supports_recompute = supports.boolean("recompute");
     framework.supports_optimizer_sharding = supports.boolean("optimizer_sharding");
     framework.supports_tensor_parallel = supports.boolean("tensor_parallel");
+    framework.supports_context_parallel = supports.boolean_or("context_parallel", false);
+    framework.supports_expert_parallel = supports.boolean_or("expert_parallel", false);
     if (supports.has("schedules")) framework.schedules = read_schedules(supports);
     framework.uniformity = {.pipelines_alike = supports.boolean_or("pipelines_alike", false),
                             .one_tensor_parallel = supports.boolean_or("one_tensor_parallel_degree", false),

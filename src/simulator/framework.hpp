@@ -55,6 +55,8 @@ struct Framework {
   bool supports_recompute = true;
   bool supports_optimizer_sharding = true;
   bool supports_tensor_parallel = true;
+  bool supports_context_parallel = false;
+  bool supports_expert_parallel = false;
   std::vector<Schedule> schedules{};  ///< supported schedules; empty: all
   Uniformity uniformity{};            ///< what has to be equal throughout its plans: the planner offers no others
   [[nodiscard]] bool supports(Schedule schedule) const {
@@ -83,6 +85,9 @@ struct Framework {
   /// Bytes per attention score (micro_batch x heads x sequence_length^2) kept from forward to backward, but not under
   /// Recompute::selective.
   Bytes attention_score{};
+
+  /// Whether LayerKernels::expert_imbalance was stated, not assumed.
+  bool states_expert_imbalance = false;
 
   // Time.
   StageMessages stage_messages = StageMessages::whole;

@@ -117,6 +117,9 @@ class Assembly {
         const int layer = static_cast<int>(whole) - 1;
         passed += stage.table->passes({layer, layer + 1}).backward * (static_cast<double>(whole) - down_to);
       }
+      // Exchanges of context and expert parallelism are spread over the pass.
+      if (const Seconds computing = stage.table->passes(layers).backward; computing > Seconds(0))
+        passed *= costs_.passes[pass].backward / computing;
       return start_of_last_backward(holder, pipeline, chunk) + passed;
     }
     return ends_[holder];

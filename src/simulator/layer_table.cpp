@@ -25,13 +25,14 @@ double score_share(const Model& model, int sequence_length, const LayerKernels& 
 /// Numbers of values on one rank.
 double scores_of(const Model& model, const LayerKey& key) {
   return static_cast<double>(key.micro_batch) * model.attention_heads / key.tensor_parallel * key.sequence_length *
-         key.sequence_length;
+         key.sequence_length / key.context_parallel;
 }
 double hidden_of(const Model& model, const LayerKey& key) {
-  return static_cast<double>(key.micro_batch) * key.sequence_length * model.hidden;
+  return static_cast<double>(key.micro_batch) * key.sequence_length * model.hidden / key.context_parallel;
 }
 double logits_of(const Model& model, const LayerKey& key) {
-  return static_cast<double>(key.micro_batch) * key.sequence_length * model.vocabulary / key.tensor_parallel;
+  return static_cast<double>(key.micro_batch) * key.sequence_length * model.vocabulary / key.tensor_parallel /
+         key.context_parallel;
 }
 
 LayerKey without_recompute(LayerKey key) {
@@ -71,7 +72,7 @@ class TableMaker {
  public:
   TableMaker(const Environment& env, const LayerCosts& costs, const LayerKey& key)
       : env_(env), costs_(costs), key_(key) {
-    if (env.framework.profiling_overhead > 0.0)
+    if (env.framework.profiling_overhead > 0.0 && !key.is_divided())
       for (const int micro_batch :
            env.profile.micro_batches(key.model, key.gpu, key.precision, key.tensor_parallel, key.sequence_length))
         if (micro_batch > key.micro_batch) larger_.push_back(micro_batch);
@@ -79,11 +80,14 @@ class TableMaker {
 
   Result<LayerTable> run() {
     const int layers = env_.model.layers();
+    table_.key = key_;
     table_.gpu = key_.gpu;
     const auto size = static_cast<std::size_t>(layers) + 1;
     table_.times.resize(size);
     table_.update.resize(size);
     table_.parameters.resize(size);
+    table_.experts.resize(size);
+    if (key_.context_parallel > 1) table_.attention.resize(size);
     table_.activations.resize(size);
     table_.workspace.resize(size);
     const Bytes value(value_bytes(key_.precision));
@@ -99,6 +103,7 @@ class TableMaker {
       while (layer + count < std::min(layers, cost->last_layer) && env_.model.layer_kind(layer + count) == key_.kind)
         ++count;
       for (int i = layer; i < layer + count; ++i) append(static_cast<std::size_t>(i), *cost);
+      if (key_.context_parallel > 1) SAILOR_CHECK(append_attention(layer, count, *cost));
       add_kind(layer, count, *cost);
       if (key_.kind == LayerKind::embedding && cost->parameters > 0) {
         const double tied = static_cast<double>(env_.model.tied_parameters()) / key_.tensor_parallel;
@@ -116,9 +121,21 @@ class TableMaker {
                                table_.times[layer].backward + cost.backward.median};
     table_.update[layer + 1] = table_.update[layer] + cost.update.median;
     table_.parameters[layer + 1] = table_.parameters[layer] + static_cast<double>(cost.parameters);
+    const auto experts = static_cast<double>(env_.model.expert_parameters(static_cast<int>(layer)));
+    table_.experts[layer + 1] = table_.experts[layer] + experts / key_.expert_parallel / key_.tensor_parallel;
     table_.activations[layer + 1] = table_.activations[layer] + (head ? Bytes(0) : cost.activation);
     table_.workspace[layer] = workspace_of(cost);
     if (head) table_.logits = cost.activation;
+  }
+
+  /// `cost`: of each of these layers.
+  Result<void> append_attention(int first, int count, const LayerCost& cost) {
+    const auto shares = key_.kind == LayerKind::block ? costs_.attention_shares(key_) : PassShares{};
+    if (!shares) return fail(shares.error());
+    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(first + count); ++i)
+      table_.attention[i + 1] = {table_.attention[i].forward + cost.forward.median * shares->forward,
+                                 table_.attention[i].backward + cost.backward.median * shares->backward};
+    return {};
   }
 
   /// Temporary tensors while the layer runs: those of the profile, or at least what the framework is known to need.
@@ -180,7 +197,7 @@ class TableMaker {
   /// The cost with the recomputation of `key`, measured or derived.
   Result<LayerCost> priced(const LayerKey& key) {
     if (key.recompute == Recompute::none) return plain_cost(key);
-    if (auto measured = env_.profile.layer(key)) {
+    if (auto measured = env_.profile.layer(key); measured && !key.is_divided()) {
       note(measured->origin);
       return *measured;
     }
@@ -203,7 +220,7 @@ class TableMaker {
     const Result<LayerPrice>& price = costs_.find(key);
     if (!price) return fail(price.error());
     note(price->cost.origin);
-    if (price->basis != Basis::look_up)
+    if (price->basis != Basis::look_up || key.is_divided())
       inputs_.insert({.origin = price->cost.origin, .what = costs_.explain(key, *price)});
     return price->cost;
   }

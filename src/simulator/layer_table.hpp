@@ -27,14 +27,17 @@ struct LayerTable {
     /// The same for an estimate, whose error has the same direction for all layers and passes.
     double estimate_error = 0.0;
   };
+  LayerKey key{};  ///< its kind and first_layer mean nothing
   std::string gpu;
   std::vector<PassTimes> times;
   std::vector<Seconds> update;
   std::vector<double> parameters;
-  std::vector<Bytes> activations;  ///< of one micro-batch, of all layers but the head
-  std::vector<Bytes> workspace;    ///< not a prefix sum: of layer i alone
-  Bytes logits{};                  ///< activations of the head
-  Bytes extra_logits{};            ///< on the last stage, however many micro-batches are in flight
+  std::vector<double> experts;       ///< part of the parameters: experts, of which expert-parallel ranks hold others
+  std::vector<PassTimes> attention;  ///< part of the times: attention; only under context parallelism
+  std::vector<Bytes> activations;    ///< of one micro-batch, of all layers but the head
+  std::vector<Bytes> workspace;      ///< not a prefix sum: of layer i alone
+  Bytes logits{};                    ///< activations of the head
+  Bytes extra_logits{};              ///< on the last stage, however many micro-batches are in flight
   Bytes stage_input{};  ///< of one micro-batch, for stages that receive one; only with Framework::keeps_stage_inputs
   std::vector<Kind> kinds;
   Seconds tied_update{};  ///< of the second copy of a tied embedding

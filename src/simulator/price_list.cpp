@@ -42,8 +42,11 @@ PriceList::PriceList(const Environment& environment) : env(environment) {
   if (env.cluster != nullptr) node_sizes = sailor::node_sizes(env.cluster->groups);
   if (env.costs == nullptr) own_costs_.emplace(layer_costs_for(env));
   parameters.push_back(0.0);
-  for (int layer = 0; layer < env.model.layers(); ++layer)
+  experts.push_back(0.0);
+  for (int layer = 0; layer < env.model.layers(); ++layer) {
     parameters.push_back(parameters.back() + static_cast<double>(env.model.layer_parameters(layer)));
+    experts.push_back(experts.back() + static_cast<double>(env.model.expert_parameters(layer)));
+  }
   tied = static_cast<double>(env.model.tied_parameters());
 }
 
@@ -179,7 +182,8 @@ Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Pipeline& 
     }
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
   const PriceKey key{u(gpu) << 32 | u(stage.tensor_parallel), u(micro_batch) << 32 | u(plan.job.sequence_length),
-                     u(busy_ranks) << 32 | u(stage.recompute) << 8 | u(plan.job.precision)};
+                     u(busy_ranks) << 40 | u(plan.context_parallel) << 28 | u(plan.expert_parallel) << 16 |
+                         u(stage.recompute) << 8 | u(plan.job.precision)};
   auto& entry = tables_[key];
   if (!entry)
     entry = std::make_unique<Result<LayerTable>>(make_layer_table(env, layer_costs(),
@@ -190,7 +194,9 @@ Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Pipeline& 
                                                                    .tensor_parallel = stage.tensor_parallel,
                                                                    .micro_batch = micro_batch,
                                                                    .sequence_length = plan.job.sequence_length,
-                                                                   .busy_ranks = busy_ranks}));
+                                                                   .busy_ranks = busy_ranks,
+                                                                   .context_parallel = plan.context_parallel,
+                                                                   .expert_parallel = plan.expert_parallel}));
   if (!*entry) return fail(entry->error());
   return &**entry;
 }

@@ -45,6 +45,20 @@ struct BoundaryPrice {
   LinkNotes links;
 };
 
+/// How the ranks that divide sequences or experts lie on nodes.
+struct ExchangePlace {
+  std::uint32_t place = 0;
+  int groups = 1;              ///< tensor-parallel groups of a stage that a node holds (StageParts::groups)
+  int busy_ranks = 1;          ///< of the node
+  Reach beyond = Reach::leaf;  ///< to the stage's groups on other nodes
+};
+
+/// Times that messages among those ranks add to the passes of a micro-batch, beside what attention hides.
+struct Exchanges {
+  std::vector<PassTimes> times;  ///< prefix sums over the layers, as in LayerTable
+  LinkNotes links;
+};
+
 /// Hashable key of a look-up.
 using PriceKey = std::array<std::uint64_t, 3>;
 struct PriceKeyHash {
@@ -81,6 +95,10 @@ struct PriceList {
   /// Errors: not_found.
   Result<LinkTime> all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
                                    Reach reach, Bytes message);
+  /// Times of the exchanges of context and expert parallelism under the key of `table`. Errors: not_found.
+  Result<Exchanges> make_exchanges(const LayerTable& table, const ExchangePlace& at);
+  /// The same, remembered; for tables of table_of().
+  Result<const Exchanges*> exchanges_of(const LayerTable& table, const ExchangePlace& at);
   /// The cluster's link between two zones; null if it describes none, or both are the same zone.
   [[nodiscard]] const ZoneLink* zone_link(const Place& from, const Place& to) const;
   /// The link between switches of two places; null if it does not matter: between zones the link of the zones does.
@@ -91,6 +109,7 @@ struct PriceList {
   Environment env;
   NodeSizes node_sizes;
   std::vector<double> parameters;  ///< of layers [0, i), not divided by tensor parallelism
+  std::vector<double> experts;     ///< the part of them that expert parallelism divides
   double tied = 0.0;               ///< parameters of the tied embedding
   std::vector<Place> places;
 
@@ -112,6 +131,10 @@ struct PriceList {
   [[nodiscard]] Result<void> check_linked(const Place& a, const Place& b) const;
   Result<void> find_base(Place& place) const;
 
+  /// Times of one block; `key` names it.
+  [[nodiscard]] Result<PassTimes> exchange(const LayerKey& key, const PassTimes& attention, const ExchangePlace& at,
+                                           LinkNotes& links);
+
   std::optional<LayerCosts> own_costs_;
   std::unordered_map<PriceKey, std::unique_ptr<Result<LayerTable>>, PriceKeyHash> tables_;
   /// How messages or all-reduces between two places are priced: by the cluster's link, or by measurements.
@@ -125,6 +148,7 @@ struct PriceList {
   template <class Measured, class LookUp>
   void find(Route<Measured>& route, const Place& from, const Place& to, bool one_node, LookUp look_up) const;
   std::unordered_map<PriceKey, Result<BoundaryPrice>, PriceKeyHash> boundaries_;
+  std::unordered_map<PriceKey, std::unique_ptr<Result<Exchanges>>, PriceKeyHash> exchanges_;
   // Keyed by everything but the size of the message.
   std::unordered_map<PriceKey, Route<Profile::SendRoute>, PriceKeyHash> sends_;
   std::unordered_map<PriceKey, Route<Profile::AllReduceRoute>, PriceKeyHash> reduces_;

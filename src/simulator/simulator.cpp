@@ -177,6 +177,7 @@ void add_money(const PlanCosts& costs, Prediction& prediction) {
 void add_origin(const PlanCosts& costs, const std::vector<EstimatedInput>& links, Prediction& prediction) {
   std::set<EstimatedInput> inputs(links.begin(), links.end());
   inputs.insert(costs.processes.begin(), costs.processes.end());
+  inputs.insert(costs.assumptions.begin(), costs.assumptions.end());
   prediction.origin = costs.links.origin;
   for (const StageCosts& stage : costs.stages) {
     prediction.origin = std::max(prediction.origin, stage.table->origin);

@@ -248,5 +248,18 @@ TEST(Handover, DeepSpeedRefusesPipelinesThatItDividesOtherwise) {
   expect_refused(Format::deepspeed, plan, llama(), "zero2 beside pipelines", "optimizer_sharding=zero1");
 }
 
+TEST(Handover, ContextAndExpertParallelismReachMegatronAndNoOtherThatCannotSayThem) {
+  const Model model = find_model("mixtral-8x7b", source / "profiles/models").value();
+  Plan plan = llama_plan({17, 34}, 2, 1);
+  plan.job.model = model.name;
+  plan.context_parallel = 2;
+  plan.expert_parallel = 4;
+  const auto arguments = arguments_of(written(Format::megatron, plan, model));
+  EXPECT_EQ(arguments.at("--context-parallel-size"), "2");
+  EXPECT_EQ(arguments.at("--expert-model-parallel-size"), "4");
+  expect_refused(Format::torchtitan, plan, model, "expert", "--pin expert_parallel=1");
+  expect_refused(Format::deepspeed, plan, model, "context or expert parallelism", "megatron");
+}
+
 }  // namespace
 }  // namespace sailor::handover

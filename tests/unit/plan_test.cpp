@@ -475,5 +475,56 @@ TEST(Placement, FoldedUseOfNodesIsThatOfEveryNode) {
 }
 #endif
 
+TEST(Plan, ContextAndExpertParallelismAreWrittenAndRead) {
+  Plan plan = parsed(interleaved);
+  EXPECT_EQ(plan.context_parallel, 1);  // plans of earlier versions
+  EXPECT_EQ(plan.expert_parallel, 1);
+  EXPECT_EQ(plan_to_toml(plan).find("_parallel = 1  #"), std::string::npos);
+  const std::string fingerprint = plan_fingerprint(plan);
+  plan.context_parallel = 2;
+  plan.expert_parallel = 4;
+  ASSERT_TRUE(check_plan(plan).has_value());
+  const auto again = parse_plan(plan_to_toml(plan), "p.toml");
+  ASSERT_TRUE(again.has_value()) << again.error().message();
+  EXPECT_EQ(again->context_parallel, 2);
+  EXPECT_EQ(again->expert_parallel, 4);
+  EXPECT_NE(plan_fingerprint(plan), fingerprint);
+  EXPECT_EQ(again->ranks(), 8);  // two pipelines of two stages, twice
+  EXPECT_EQ(describe(*again),
+            "2 pipelines of 2 stages of 2 chunks on GH200-96, micro-batch 1, context parallel 2, expert parallel 4, "
+            "zero1");
+}
+
+TEST(Plan, ImpossibleDegreesAreRefused) {
+  const auto problem = [](const std::string& keys) {
+    std::string text = interleaved;
+    text.insert(text.find("[job]"), keys);
+    const auto plan = parse_plan(text, "p.toml");
+    return plan ? std::string("none") : plan.error().message();
+  };
+  EXPECT_EQ(problem("context_parallel = 4\nexpert_parallel = 8\n"), "none");
+  EXPECT_EQ(
+      problem("context_parallel = 3\n"),
+      "p.toml:5:20: context_parallel 3 divides sequences into 6 parts (two for each rank), and sequence_length 64 "
+      "is no multiple of that; change context_parallel or sequence_length");
+  EXPECT_EQ(problem("expert_parallel = 4\n"),
+            "p.toml:5:19: expert_parallel 4 does not divide the 2 ranks that hold the same layers of pipeline 0 (count "
+            "2 x context_parallel 1); change expert_parallel, count or context_parallel");
+  EXPECT_NE(problem("context_parallel = 0\n").find("'context_parallel' is 0"), std::string::npos);
+
+  Plan plan = parsed(interleaved);
+  plan.expert_parallel = 2;
+  Model model = find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models").value();
+  EXPECT_EQ(check_plan(plan, model).error().message(),
+            "expert_parallel is 2 but model tiny-gpt has no experts; remove expert_parallel");
+  model.experts = {.count = 3, .per_token = 1, .feed_forward = 8};
+  EXPECT_EQ(check_plan(plan, model).error().message(),
+            "expert_parallel 2 does not divide the 3 experts of tiny-gpt; use a degree that does");
+  EXPECT_EQ(check_trainable(plan).error().message(),
+            "the plan has expert_parallel = 2, which sailor-train does not compute; plan with --pin expert_parallel=1, "
+            "or train with another framework");
+  EXPECT_TRUE(check_trainable(parsed(interleaved)).has_value());
+}
+
 }  // namespace
 }  // namespace sailor

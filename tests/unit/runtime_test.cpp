@@ -303,6 +303,11 @@ TEST(RuntimeSupport, RefusesWhatItCannotTrainAndSaysWhatItCan) {
   EXPECT_NE(refused(other, gpt_model()).find("optimizer_sharding = \"zero3\", which sailor-train does not run"),
             std::string::npos)
       << refused(other, gpt_model());
+  other = plan;
+  other.context_parallel = 2;
+  EXPECT_NE(refused(other, gpt_model()).find("context_parallel = 2, which sailor-train does not compute"),
+            std::string::npos)
+      << refused(other, gpt_model());
   Model experts = gpt_model();
   experts.experts = {.count = 8, .per_token = 2, .feed_forward = 16};
   EXPECT_NE(refused(plan, experts).find("has 8 experts, which sailor-train does not compute"), std::string::npos)

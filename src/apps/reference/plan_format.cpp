@@ -16,7 +16,8 @@ FileFormat plan_format() {
            "and "
            "reason.",
            "A plan is a set of pipelines. A pipeline is a chain of stages that together hold every layer once; each "
-           "stage is one tensor-parallel group of GPUs of one type inside one node. Pipelines may differ in "
+           "stage is one tensor-parallel group of GPUs of one type inside one node, or several that divide each "
+           "sequence among them (context_parallel). Pipelines may differ in "
            "everything. "
            "Identical ones are written once, with a count: that is data parallelism.",
            "The sum over all pipelines of count x micro_batches x micro_batch is the global batch. Layers are numbered "
@@ -32,7 +33,14 @@ FileFormat plan_format() {
                       "zero1 divides the optimizer state of a stage among its replicas"},
                      {"keep_together", "string", "pipelines",
                       "what is placed at one leaf switch: the stages of a pipeline (pipelines), or the replicas of a "
-                      "stage (replicas)"}}},
+                      "stage (replicas)"},
+                     {"context_parallel", "integer", "1",
+                      "tensor-parallel groups of every stage, which divide each sequence: a stage takes "
+                      "tensor_parallel x context_parallel GPUs. Twice this divides sequence_length"},
+                     {"expert_parallel", "integer", "1",
+                      "GPUs that divide the experts of a layer, out of the count x context_parallel that hold the same "
+                      "layers: it divides them, and the experts, and takes no further GPUs. Neither of the two is "
+                      "computed by sailor-train"}}},
            {.name = "[job]",
             .about = "What is trained.",
             .keys = {{"model", "string", "required", "name or alias of a model, or the path of a model file (*.toml)"},

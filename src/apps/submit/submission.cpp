@@ -466,8 +466,10 @@ Result<Submission> read_submission(const Options& options, const Environment& en
     submission.devices.push_back(*std::move(device));
   }
   SAILOR_CHECK(fill_request(options, environment, submission));
-  if (submission.request.runs_sailor_train)
+  if (submission.request.runs_sailor_train) {
     if (auto good = check_trainable(submission.model); !good) return fail(good.error(), path);
+    if (auto good = check_trainable(submission.plan); !good) return fail(good.error(), path);
+  }
   return submission;
 }
 

@@ -1,0 +1,317 @@
+// Context and expert parallelism in simulate(), worked out by hand. The small model is tiny-gpt with 8 experts of width
+// 32 in each of its four blocks, of which a token takes two: 2·128·32 parameters each, 65,536 of a block.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "core/files.hpp"
+#include "plan/placement.hpp"
+#include "simulator/quick.hpp"
+#include "tests/fakes/simulator_world.hpp"
+
+namespace sailor {
+namespace {
+
+using testing::World;
+
+constexpr double expert_weights = 65536.0;  // of a block
+constexpr double sequence_tokens = 64.0;    // of a micro-batch of one sequence
+
+/// GH200 that nobody measured, in nodes of `node` devices, with links of these speeds.
+struct Estimated : World {
+  explicit Estimated(int node, double within = 1e6, double between = 1e6) {
+    data = {};
+    model = parse_model(read_text_file(SAILOR_SOURCE_DIR "/profiles/models/tiny-gpt.toml").value() +
+                            "\n[experts]\ncount = 8\nper_token = 2\nfeed_forward = 32\n",
+                        "m.toml")
+                .value();
+    NodeGroup& group = cluster.groups[0];
+    group.gpu = "GH200-96";
+    group.gpus_per_node = node;
+    group.count = 64;
+    cluster.network = {.between_nodes = BytesPerSecond(between), .within_node = BytesPerSecond(within)};
+  }
+  [[nodiscard]] simulator::Prediction predicted(const Plan& plan) const {
+    auto prediction = predict(plan);
+    EXPECT_TRUE(prediction.has_value()) << prediction.error().message();
+    return prediction.value_or(simulator::Prediction{.stages = {{}}});
+  }
+};
+
+Plan on_gpus(int count, const std::vector<LayerRange>& ranges, int micro_batches) {
+  Plan plan = World::plan(count, ranges, micro_batches);
+  for (Stage& stage : plan.pipelines[0].stages) stage.gpu = "GH200-96";
+  return plan;
+}
+
+/// How much longer the passes of one micro-batch take over links of 1 MB/s than over links of 2 MB/s: by 0.5 s for each
+/// MB that has to be waited for.
+double extra_seconds(const Plan& plan, int node, double within, double between) {
+  const auto slow = Estimated(node, within, between).predicted(plan);
+  const auto fast = Estimated(node, 2 * within, 2 * between).predicted(plan);
+  EXPECT_DOUBLE_EQ(slow.closed_form_time.value(), slow.iteration_time.value());  // one stage: both forms are exact
+  return (slow.pipeline_time - fast.pipeline_time).value() / plan.pipelines[0].micro_batches;
+}
+
+TEST(ParallelDegrees, ExpertsAreDividedAndTheirOptimizerShardedAmongFewerReplicas) {
+  const Estimated world(4);
+  Plan plan = on_gpus(4, {{0, 6}}, 2);
+  plan.optimizer_sharding = OptimizerSharding::zero1;
+  const double all = static_cast<double>(world.model.total_parameters());
+  const double dense = all - 4 * expert_weights;
+  const auto whole = world.predicted(plan).stages[0].memory;
+  EXPECT_DOUBLE_EQ(whole.weights.value(), 4.0 * all);
+  EXPECT_DOUBLE_EQ(whole.optimizer.value(), 8.0 * all / 4);
+  plan.expert_parallel = 2;  // two ranks hold the same experts
+  const auto halves = world.predicted(plan).stages[0].memory;
+  EXPECT_DOUBLE_EQ(halves.weights.value(), 4.0 * (dense + 4 * expert_weights / 2));
+  EXPECT_DOUBLE_EQ(halves.gradients.value(), 4.0 * (dense + 4 * expert_weights / 2));
+  EXPECT_DOUBLE_EQ(halves.optimizer.value(), 8.0 * (dense / 4 + 4 * expert_weights / 2 / 2));
+  plan.expert_parallel = 4;  // one
+  const auto quarters = world.predicted(plan).stages[0].memory;
+  EXPECT_DOUBLE_EQ(quarters.weights.value(), 4.0 * (dense + 4 * expert_weights / 4));
+  EXPECT_DOUBLE_EQ(quarters.optimizer.value(), 8.0 * (dense / 4 + 4 * expert_weights / 4));
+  // As many tokens go through them, so activations stay.
+  EXPECT_DOUBLE_EQ(quarters.activations.value(), whole.activations.value());
+}
+
+TEST(ParallelDegrees, TokensTravelToTheirExpertsAndBackInBothPasses) {
+  Plan plan = on_gpus(4, {{0, 6}}, 3);
+  plan.expert_parallel = 4;
+  // Each token is sent to two experts, 128 values of 4 bytes; 4 of 4 parts go to four ranks, one of which is the
+  // sender. To the experts and back, forward and backward, in four blocks.
+  const double all = sequence_tokens * 2 * 128 * 4;
+  EXPECT_NEAR(extra_seconds(plan, 4, 1e6, 1e30), 16 * all * 3 / 4 * 0.5e-6, 1e-9);
+  // On nodes of one device all of it crosses the network.
+  EXPECT_NEAR(extra_seconds(plan, 1, 1e30, 1e6), 16 * all * 3 / 4 * 0.5e-6, 1e-9);
+  // On nodes of two, two of the four parts do, beside the one that stays on the node.
+  EXPECT_NEAR(extra_seconds(plan, 2, 1e6, 1e6), 16 * all * 2 / 4 * 0.5e-6, 1e-9);
+  EXPECT_NEAR(extra_seconds(plan, 2, 1e6, 1e30), 16 * all * 1 / 4 * 0.5e-6, 1e-9);
+  // Full recomputation sends them to the experts and back once more.
+  plan.pipelines[0].stages[0].recompute = Recompute::full;
+  EXPECT_NEAR(extra_seconds(plan, 1, 1e30, 1e6), 24 * all * 3 / 4 * 0.5e-6, 1e-9);
+}
+
+TEST(ParallelDegrees, TheLoadOfExpertsIsAnAssumptionThatIsStated) {
+  Plan plan = on_gpus(4, {{0, 6}}, 3);
+  plan.expert_parallel = 4;
+  Estimated world(4);
+  const auto said = [](const simulator::Prediction& prediction) {
+    std::string text;
+    for (const auto& input : prediction.estimated_inputs)
+      if (input.what.starts_with("load of")) text += input.what;
+    return text;
+  };
+  const auto equal = world.predicted(plan);
+  EXPECT_EQ(said(equal),
+            "load of expert-parallel ranks (not measured: the busiest gets 1 x the mean, as if tokens were divided "
+            "equally)");
+  world.framework.kernels.expert_imbalance = 1.5;
+  world.framework.states_expert_imbalance = true;
+  const auto unequal = world.predicted(plan);
+  EXPECT_EQ(said(unequal),
+            "load of expert-parallel ranks (not measured: the busiest gets 1.5 x the mean, as the framework's file "
+            "states)");
+  // Half of the messages more, at 1 MB/s; the products of the experts add nothing that counts beside it.
+  const double messages = 16 * sequence_tokens * 2 * 128 * 4 * 3 / 4 * 1e-6;
+  EXPECT_NEAR((unequal.pipeline_time - equal.pipeline_time).value() / 3, 0.5 * messages, 1e-3 * messages);
+  plan.expert_parallel = 1;
+  EXPECT_EQ(said(world.predicted(plan)), "");
+}
+
+TEST(ParallelDegrees, KeysAndValuesGoRoundARingWhereAttentionDoesNotHideIt) {
+  Plan plan = on_gpus(1, {{0, 6}}, 3);
+  plan.context_parallel = 4;
+  // 16 tokens of a rank, keys and values of 128 each: three times around forward, and twice that backward, as their
+  // gradients travel, too.
+  const double step = sequence_tokens / 4 * 2 * 128 * 4;
+  EXPECT_NEAR(extra_seconds(plan, 4, 1e6, 1e30), 4 * 9 * step * 0.5e-6, 1e-9);
+  EXPECT_NEAR(extra_seconds(plan, 1, 1e30, 1e6), 4 * 9 * step * 0.5e-6, 1e-9);
+  EXPECT_NEAR(extra_seconds(plan, 2, 1e30, 1e6), 4 * 9 * step * 0.5e-6, 1e-9);  // the slowest step counts
+  plan.pipelines[0].stages[0].recompute = Recompute::full;
+  EXPECT_NEAR(extra_seconds(plan, 4, 1e6, 1e30), 4 * 12 * step * 0.5e-6, 1e-9);
+}
+
+TEST(ParallelDegrees, LongSequencesHideTheRingAndKeepHalfOfTheActivations) {
+  const auto predicted = [](int context_parallel, double within) {
+    Estimated world(4, within);
+    world.model = find_model("llama-3-8b", SAILOR_SOURCE_DIR "/profiles/models").value();
+    Plan plan = on_gpus(1, {{0, 34}}, 2);
+    plan.job.model = "llama-3-8b";
+    plan.job.sequence_length = 8192;
+    plan.job.precision = Precision::bf16;
+    plan.context_parallel = context_parallel;
+    return world.predicted(plan);
+  };
+  const auto whole = predicted(1, 150e9);
+  const auto half = predicted(2, 150e9);
+  EXPECT_EQ(half.pipeline_time, predicted(2, 300e9).pipeline_time);  // 16 MB beside 0.5 ms of attention
+  EXPECT_GT(predicted(2, 1e9).pipeline_time, half.pipeline_time);
+  EXPECT_GT(half.pipeline_time, whole.pipeline_time * 0.5);  // weights are read as often, updates stay
+  EXPECT_LT(half.pipeline_time, whole.pipeline_time * 0.55);
+  EXPECT_DOUBLE_EQ(half.stages[0].memory.activations.value(), whole.stages[0].memory.activations.value() / 2);
+  EXPECT_DOUBLE_EQ(half.stages[0].memory.weights.value(), whole.stages[0].memory.weights.value());
+  // Both ranks have the same weights, whose gradients are summed.
+  EXPECT_EQ(whole.synchronization_time, Seconds(0));
+  EXPECT_GT(half.synchronization_time, Seconds(0));
+  EXPECT_EQ(half.device_costs[0].devices, 2);
+  // The same work in this time on two devices.
+  EXPECT_DOUBLE_EQ(*half.utilization * 2 * half.iteration_time.value(),
+                   *whole.utilization * whole.iteration_time.value());
+}
+
+TEST(ParallelDegrees, ThePlannersFormulaPricesThemAsTheSimulatorDoes) {
+  const Estimated world(4, 1e9, 1e8);
+  const Profile nothing{ProfileData()};
+  const simulator::Environment environment = world.environment(nothing);
+  simulator::QuickSimulator quick(environment);
+  for (const int context_parallel : {1, 2})
+    for (const int expert_parallel : {1, 2, 4, 8}) {
+      Plan plan = on_gpus(4, {{0, 3}, {3, 6}}, 6);
+      plan.optimizer_sharding = OptimizerSharding::zero1;
+      plan.context_parallel = context_parallel;
+      plan.expert_parallel = expert_parallel;
+      if (4 * context_parallel % expert_parallel != 0) continue;
+      SCOPED_TRACE(describe(plan));
+      const auto prediction = world.predicted(plan);
+      const auto formula = quick.predict(plan);
+      ASSERT_TRUE(formula.has_value()) << formula.error().message();
+      EXPECT_EQ(formula->iteration_time, prediction.closed_form_time);
+      EXPECT_EQ(quick.event_driven_time(), prediction.iteration_time);
+      EXPECT_EQ(formula->peak_memory, prediction.peak_memory);
+      EXPECT_NEAR(prediction.closed_form_time / prediction.iteration_time, 1.0, 0.1);
+    }
+}
+
+TEST(ParallelDegrees, NoMeasurementIsOfAPart) {
+  World world;
+  Plan plan = World::plan(1, {{0, 6}}, 3);
+  const auto whole = world.predict(plan);
+  plan.context_parallel = 2;
+  const auto half = world.predict(plan);
+  ASSERT_TRUE(whole.has_value() && half.has_value()) << half.error().message();
+  EXPECT_EQ(whole->origin, Origin::measured);
+  EXPECT_EQ(half->origin, Origin::estimated);
+  EXPECT_LT(half->pipeline_time, whole->pipeline_time);
+  world.measured_only = true;
+  const auto refused = world.predict(plan);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message(),
+            "layers of tiny-gpt at context parallel 2 and expert parallel 1 are not measured; allow estimates, or use "
+            "degrees of 1");
+}
+
+TEST(ParallelDegrees, RanksThatExchangeTokensArePlacedTogether) {
+  Plan plan = on_gpus(4, {{0, 3}, {3, 6}}, 1);
+  plan.expert_parallel = 4;
+  const NodeSizes fours{{"GH200-96", 4}};
+  // Stage 0 of all four pipelines on one node, stage 1 on the other; a pipeline has two ranks.
+  EXPECT_EQ(nodes_of_ranks(plan, fours).value(), (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
+  plan.expert_parallel = 1;
+  EXPECT_EQ(nodes_of_ranks(plan, fours).value(), (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}));
+  // Groups of four on a node each: the two parts of a sequence are on two nodes.
+  Plan wide = on_gpus(1, {{0, 6}}, 1);
+  wide.pipelines[0].stages[0].tensor_parallel = 4;
+  wide.context_parallel = 2;
+  EXPECT_EQ(wide.ranks(), 8);
+  EXPECT_EQ(nodes_of_ranks(wide, fours).value(), (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}));
+  NodeUse use;
+  ASSERT_TRUE(use.place(wide, fours).has_value());
+  EXPECT_EQ(use.parts(0).parts, 2);
+  EXPECT_EQ(use.parts(0).groups, 1);
+  ASSERT_EQ(use.nodes().size(), 1U);
+  EXPECT_EQ(use.nodes()[0].count, 2);
+  EXPECT_EQ(use.nodes()[0].ranks, 4);
+  const auto roles = rank_roles(wide);
+  EXPECT_EQ(roles[5].context_parallel_index, 1);
+  EXPECT_EQ(roles[5].tensor_parallel_index, 1);
+}
+
+planner::Request small_request() {
+  planner::Request request;
+  request.job = World::plan(1, {{0, 6}}, 16).job;
+  return request;
+}
+
+TEST(ParallelDegrees, ThePlannerTriesDegreesAndSaysWhich) {
+  Estimated world(4, 1e11, 1e10);
+  world.cluster.groups[0].count = 4;
+  planner::Request request = small_request();
+  const auto without = world.search(request);
+  ASSERT_TRUE(without.has_value()) << without.error().message();
+  EXPECT_EQ(without->degrees, "Not tried: expert_parallel, which framework sailor does not have.");
+  world.framework.supports_context_parallel = world.framework.supports_expert_parallel = true;
+  const auto found = world.search(request);
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  EXPECT_TRUE(
+      found->degrees.starts_with("Tried: context_parallel 1 with expert_parallel 1, 2, 4, 8; each briefly, 1 and "))
+      << found->degrees;
+  EXPECT_LE(found->plans.front().prediction.iteration_time, without->plans.front().prediction.iteration_time);
+
+  request.pins.expert_parallel = 4;
+  const auto pinned = world.search(request);
+  ASSERT_TRUE(pinned.has_value()) << pinned.error().message();
+  EXPECT_EQ(pinned->degrees, "");
+  for (const planner::Candidate& candidate : pinned->plans) {
+    SCOPED_TRACE(describe(candidate.plan));
+    EXPECT_EQ(candidate.plan.expert_parallel, 4);
+    EXPECT_TRUE(check_plan(candidate.plan, world.model).has_value());
+    EXPECT_EQ(candidate.prediction.iteration_time, world.predicted(candidate.plan).iteration_time);
+  }
+}
+
+TEST(ParallelDegrees, ThePlannerCountsTheDevicesOfDividedSequences) {
+  Estimated world(4, 1e11, 1e10);
+  world.cluster.groups[0].count = 5;
+  world.framework.supports_context_parallel = true;
+  planner::Request request = small_request();
+  request.pins.context_parallel = 8;  // two nodes of four for each stage
+  const auto most_ranks = [&] {
+    const auto found = world.search(request);
+    EXPECT_TRUE(found.has_value()) << found.error().message();
+    if (!found) return -1;
+    int most = 0;
+    for (const planner::Candidate& candidate : found->plans) {
+      EXPECT_EQ(candidate.plan.context_parallel, 8);
+      EXPECT_EQ(candidate.prediction.device_costs[0].devices, candidate.plan.ranks());
+      most = std::max(most, candidate.plan.ranks());
+    }
+    return most;
+  };
+  EXPECT_EQ(most_ranks(), 16);  // of 20
+  request.limits.nodes = 3;
+  EXPECT_EQ(most_ranks(), 8);
+  request.limits.nodes.reset();
+  request.limits.gpus = 15;
+  EXPECT_EQ(most_ranks(), 8);
+  request.limits.gpus = 7;
+  EXPECT_FALSE(world.search(request).has_value());
+}
+
+TEST(ParallelDegrees, PinsThatCannotBeAreRefused) {
+  Estimated world(4);
+  planner::Request request = small_request();
+  const auto problem = [&](const char* pin) {
+    request.pins = {};
+    EXPECT_TRUE(planner::add_pin(pin, request.pins).has_value());
+    const auto found = world.search(request);
+    return found ? std::string("none") : found.error().message();
+  };
+  EXPECT_EQ(problem("expert_parallel=2"),
+            "--pin expert_parallel=2: framework sailor does not have it; choose another framework, for example "
+            "--framework megatron-core, or leave the pin out");
+  world.framework.supports_context_parallel = world.framework.supports_expert_parallel = true;
+  EXPECT_EQ(problem("expert_parallel=3"),
+            "--pin expert_parallel=3: tiny-gpt has 8 experts, which it does not divide; pin a divisor of them");
+  EXPECT_EQ(
+      problem("context_parallel=5"),
+      "--pin context_parallel=5: sequences are divided into twice as many parts, and 64 tokens are no multiple of "
+      "that; pin another degree");
+  request.space = planner::Space::paper;
+  EXPECT_EQ(problem("context_parallel=2"),
+            "--pin context_parallel=2: the paper's space does not have it; leave out --space paper or the pin");
+}
+
+}  // namespace
+}  // namespace sailor
