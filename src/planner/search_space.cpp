@@ -277,9 +277,8 @@ class SpaceMaker {
         for (const auto& [size, count] : sizes)
           if (size * nodes % context == 0)
             devices += std::int64_t{size} * (std::min(count, space_.max_nodes.value_or(count)) / nodes * nodes);
-      if (devices <= most) continue;
-      most = devices;
-      joined = nodes;
+      if (devices > most) joined = nodes;
+      most = std::max(most, devices);
     }
     space_.joined_nodes = joined;
     NodesFound units;
@@ -314,10 +313,11 @@ class SpaceMaker {
     }
     there = std::min<std::int64_t>(there, space_.max_gpus.value_or(std::numeric_limits<int>::max()));
     if (needed <= there) return {};
+    const auto context = space_.context_parallel > 1 ? pins.context_parallel : std::nullopt;
     std::vector<std::string> factors;
     for (const auto& [name, value] :
          {std::pair("pipeline_parallel", pins.pipeline_parallel), std::pair("tensor_parallel", pins.tensor_parallel),
-          std::pair("data_parallel", pins.data_parallel), std::pair("context_parallel", pins.context_parallel)})
+          std::pair("data_parallel", pins.data_parallel), std::pair("context_parallel", context)})
       if (value) factors.push_back(fmt::format("{} {}", name, *value));
     const auto limits =
         fmt::format("{}{}", request_.limits.nodes ? fmt::format(" --max-nodes {}", *request_.limits.nodes) : "",

@@ -86,10 +86,14 @@ std::string rows_table(const planner::Request& request, const std::vector<Row>& 
       table.add_row(std::move(line));
     }
   }
+  const bool divided = std::any_of(rows.begin(), rows.end(), [](const Row& row) {
+    return row.plan->context_parallel > 1 || row.plan->expert_parallel > 1;
+  });
   return table.to_string() +
          "plan: pipelines x [device tpN: layers of each stage | ...] bB nM; tpN: stages on N devices, bB: "
          "micro-batches "
-         "of B\nsequences, nM: M of them per pipeline and iteration, 2x6: two stages of 6 layers each\n";
+         "of B\nsequences, nM: M of them per pipeline and iteration, 2x6: two stages of 6 layers each\n" +
+         (divided ? "cpN, epN: sequences and experts divided among N devices\n" : "");
 }
 
 std::string stop_text(planner::Stop stop) {
