@@ -39,7 +39,7 @@ struct Layout {
   }
 };
 
-bool contains(const std::vector<std::string>& titles, const std::string& title) {
+bool is_among(const std::vector<std::string>& titles, const std::string& title) {
   return std::find(titles.begin(), titles.end(), title) != titles.end();
 }
 
@@ -49,7 +49,7 @@ std::vector<std::size_t>::iterator least_important(Layout& layout, const std::ve
                                                    std::optional<std::size_t> folded, const OutputFit& fit) {
   const auto importance = [&](std::size_t column) {
     const std::string& title = columns[column].title;
-    return contains(fit.key_columns, title) ? 2 : contains(fit.detail_columns, title) ? 0 : 1;
+    return is_among(fit.key_columns, title) ? 2 : is_among(fit.detail_columns, title) ? 0 : 1;
   };
   auto least = layout.shown.end();
   for (auto at = layout.shown.begin() + 1; at < layout.shown.end(); ++at)
@@ -72,7 +72,7 @@ Layout lay_out(const std::vector<Table::Column>& columns, const std::vector<std:
   const std::size_t unfolded = layout.widths[last];
   const std::size_t title = text_width(columns[last].title);
   std::optional<std::size_t> folded;
-  if (columns[last].align == Align::left && !contains(fit.detail_columns, columns[last].title)) folded = last;
+  if (columns[last].align == Align::left && !is_among(fit.detail_columns, columns[last].title)) folded = last;
   if (folded) layout.widths[last] = std::min(unfolded, std::max(least_folded, title));
   while (layout.total() > fit.columns) {
     const auto least = least_important(layout, columns, folded, fit);

@@ -104,8 +104,9 @@ std::vector<std::string> header(const Plan& plan, const Settings& settings, std:
   if (plan.optimizer_sharding == OptimizerSharding::zero1 && settings.shard > 1)
     lines.emplace_back("FSDP shards gradients, too, so that it needs no more memory than the plan's ZeRO-1.");
   if (settings.grid.pipeline_parallel > 1 && settings.grid.data_parallel > 1)
-    lines.push_back(fmt::format("torchtitan numbers ranks by stage: rank r has stage r / {}.",
-                                settings.grid.data_parallel * settings.grid.context_parallel * settings.grid.tensor_parallel));
+    lines.push_back(
+        fmt::format("torchtitan numbers ranks by stage: rank r has stage r / {}.",
+                    settings.grid.data_parallel * settings.grid.context_parallel * settings.grid.tensor_parallel));
   return lines;
 }
 

@@ -87,8 +87,7 @@ class Search {
     // Proofs take replicas of all layers as alike, which those of experts are not.
     const bool proves = !in_paper && !request_.effort.brief && !space_.is_divided();
     // Going through all plans skips those that another is better than, which the framework may not be able to run.
-    const bool complete =
-        proves && !env_.framework.uniformity.any() && search_exhaustively(prices, solutions, stop);
+    const bool complete = proves && !env_.framework.uniformity.any() && search_exhaustively(prices, solutions, stop);
     result_.left_out = space_.left_out;
     if (solutions.best().empty()) {
       if (!solutions.fastest()) try_any(prices, solutions);

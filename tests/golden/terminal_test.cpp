@@ -101,11 +101,12 @@ TEST_F(OnTerminal, OutputFitsItsWidth) {
 }
 
 TEST_F(OnTerminal, HelpFitsItsWidthBesidesCommandsToCopy) {
-  for (const std::string& command : {"sailor-plan --help", "sailor-simulate --help", "sailor-profile show --help"}) {
+  for (const char* command : {"sailor-plan --help", "sailor-simulate --help", "sailor-profile show --help"}) {
     bool examples = false;
     for (const std::string& line : split(on_terminal(command, 70), '\n')) {
       examples = line == "Examples:" || (examples && line.starts_with("  "));
-      if (!examples) EXPECT_LE(text_width(line), 70U) << line;
+      if (examples) continue;
+      EXPECT_LE(text_width(line), 70U) << line;
     }
   }
 }
