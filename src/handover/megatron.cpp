@@ -23,8 +23,6 @@ std::vector<Argument> parallelism(const Plan& plan, const Grid& grid) {
   std::vector<Argument> arguments{{"--tensor-model-parallel-size", fmt::to_string(grid.tensor_parallel)},
                                   {"--pipeline-model-parallel-size", fmt::to_string(grid.pipeline_parallel)},
                                   {"--context-parallel-size", fmt::to_string(grid.context_parallel)}};
-  if (grid.expert_parallel > 1)
-    arguments.push_back({"--expert-model-parallel-size", fmt::to_string(grid.expert_parallel)});
   if (grid.tensor_parallel > 1) arguments.push_back({"--sequence-parallel"});
   if (!grid.is_even())
     arguments.push_back({"--pipeline-model-parallel-layout", pipeline_layout(grid)});

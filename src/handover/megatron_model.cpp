@@ -91,7 +91,7 @@ void add_positions(const Model& model, std::vector<Argument>& arguments) {
   arguments.push_back({"--max-position-embeddings", fmt::to_string(model.max_sequence_length)});
 }
 
-void add_experts(const Model& model, std::vector<Argument>& arguments) {
+void add_experts(const Model& model, const Grid& grid, std::vector<Argument>& arguments) {
   const Experts& experts = model.experts;
   if (experts.count == 0) return;
   const auto add = [&](std::string_view name, const auto& value) {
@@ -108,8 +108,8 @@ void add_experts(const Model& model, std::vector<Argument>& arguments) {
   }
   arguments.push_back({"--moe-grouped-gemm"});
   add("--moe-token-dispatcher-type", "alltoall");
-  // Sailor's plans divide every expert by tensor parallelism, and leave none out of a rank.
-  add("--expert-model-parallel-size", 1);
+  // Every expert is divided by tensor parallelism, too, which is Megatron-Core's default.
+  add("--expert-model-parallel-size", grid.expert_parallel);
 }
 
 }  // namespace
@@ -135,7 +135,7 @@ Result<std::vector<Argument>> architecture_arguments(const Model& model, const G
   arguments.push_back({"--vocab-size", fmt::to_string(model.vocabulary)});
   arguments.push_back({"--attention-dropout", "0.0"});
   arguments.push_back({"--hidden-dropout", "0.0"});
-  add_experts(model, arguments);
+  add_experts(model, grid, arguments);
   return arguments;
 }
 
