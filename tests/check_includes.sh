@@ -13,7 +13,7 @@ exec awk '
       exception:current_exception,exception,exception_ptr,rethrow_exception filesystem:filesystem fstream:ifstream,ofstream \
       functional:function,greater,hash,less future:future initializer_list:initializer_list limits:numeric_limits list:list \
       map:map,multimap memory:allocator_arg,make_shared,make_unique,shared_ptr,unique_ptr,weak_ptr mutex:lock_guard,mutex,scoped_lock,unique_lock \
-      new:bad_alloc numeric:accumulate,iota optional:nullopt,optional random:minstd_rand,mt19937,mt19937_64,uniform_int_distribution,uniform_real_distribution set:multiset,set source_location:source_location span:span \
+      new:bad_alloc numeric:accumulate,gcd,iota optional:nullopt,optional random:minstd_rand,mt19937,mt19937_64,uniform_int_distribution,uniform_real_distribution set:multiset,set source_location:source_location span:span \
       stdexcept:invalid_argument,length_error,logic_error,out_of_range,runtime_error \
       string:getline,string,to_string string_view:string_view system_error:generic_category,system_error thread:jthread,this_thread,thread tuple:apply,tie,tuple \
       type_traits:is_same_v,remove_reference_t unordered_map:unordered_map unordered_set:unordered_set \

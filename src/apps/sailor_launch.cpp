@@ -73,7 +73,7 @@ CommandLine command_line() {
                    {"srun --mpi=pmix -n 2 sailor-launch --plan plan.toml -- sailor-train plan.toml --data corpus "
                     "--iterations 100",
                     "train with every rank where the plan wants it"},
-                   {"srun -n 2 sailor-launch --plan plan.toml --torch-port 29500 -- python pretrain_gpt.py ...",
+                   {"srun -n 2 sailor-launch --plan plan.toml --torch-port 29500 -- python3 pretrain_gpt.py ...",
                     "another framework, by PyTorch's variables"}},
       .notes =
           "Checks that the job step has the plan's number of tasks, on nodes of its GPU types (as far as slurm.conf\n"

@@ -39,6 +39,13 @@ with open("merges.txt", "w") as file:
 with open("documents.jsonl", "w") as file:
     file.write('{"text": "one document"}\n{"text": "and another one"}\n')
 PYTHON
+  # A program of PyTorch finds what torch.distributed's env:// takes.
+  cat >pretrain_gpt.py <<'PYTHON'
+import os
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+assert size == 2 and rank in (0, 1) and os.environ["MASTER_ADDR"] and os.environ["MASTER_PORT"] == "29500"
+assert 0 <= int(os.environ["LOCAL_RANK"]) < int(os.environ["LOCAL_WORLD_SIZE"])
+PYTHON
   cat >config.json <<'JSON'
 {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
 JSON
