@@ -77,7 +77,7 @@ TEST(Handover, MegatronGetsUnequalStages) {
   Plan plan = llama_plan({9, 18, 26, 34});
   plan.prediction = PlanPrediction{.iteration_time = Seconds(4.5), .peak_memory = gib * 61.0};
   const std::string text = written(Format::megatron, plan);
-  EXPECT_TRUE(matches_golden("handover_megatron.sh", text));
+  EXPECT_TRUE(matches_golden("handover_megatron.txt", text));
   EXPECT_EQ(arguments_of(text).at("--pipeline-model-parallel-layout"), "Et*8|t*9|t*8|t*7L");
 }
 
@@ -189,7 +189,7 @@ TEST(Handover, MegatronRefusesArchitecturesAndNamesAllReasons) {
 TEST(Handover, TorchtitanGetsModulesOfEveryStage) {
   Plan plan = llama_plan({2, 4, 19, 34}, 4, 2);
   plan.origin.framework = "torch-fsdp";
-  EXPECT_TRUE(matches_golden("handover_torchtitan.sh", written(Format::torchtitan, plan)));
+  EXPECT_TRUE(matches_golden("handover_torchtitan.txt", written(Format::torchtitan, plan)));
   EXPECT_TRUE(matches_golden("handover_torchtitan.toml", written(Format::torchtitan_toml, plan)));
 }
 
