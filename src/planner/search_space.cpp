@@ -276,7 +276,7 @@ class SpaceMaker {
       for (const auto& [key, sizes] : found)
         for (const auto& [size, count] : sizes)
           if (size * nodes % context == 0)
-            devices += std::int64_t{size} * (std::min(count, space_.max_nodes.value_or(count)) / nodes * nodes);
+            devices += std::int64_t{size} * nodes * (std::min(count, space_.max_nodes.value_or(count)) / nodes);
       if (devices > most) joined = nodes;
       most = std::max(most, devices);
     }

@@ -441,10 +441,10 @@ bool LayerCosts::can_estimate(const std::string& gpu, Precision precision) const
 }
 
 std::string LayerCosts::explain(const LayerKey& key, const LayerPrice& price) const {
-  const std::string what = fmt::format("layer times of {} on {}{}", model_.name, key.gpu,
-                                       key.is_divided() ? fmt::format(" at context parallel {}, expert parallel {}",
-                                                                      key.context_parallel, key.expert_parallel)
-                                                        : "");
+  std::string what = fmt::format("layer times of {} on {}{}", model_.name, key.gpu,
+                                 key.is_divided() ? fmt::format(" at context parallel {}, expert parallel {}",
+                                                                key.context_parallel, key.expert_parallel)
+                                                  : "");
   const std::string sizes = fmt::format(" at tensor parallel {}, micro-batch {}", key.tensor_parallel, key.micro_batch);
   const EstimateError error = expected_error(price.basis, key.precision);
   std::string expect = fmt::format("expect errors of about {:.0f}%", error.typical * 100.0);

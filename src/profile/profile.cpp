@@ -188,9 +188,8 @@ LayerRows::Found LayerRows::nearest(const Group& group, int busy_ranks, LayerKin
   const Row* best = nullptr;
   for (const Row& row : group.rows) {
     if (row.kind != kind) continue;
-    if (best == nullptr || (best->busy_ranks < busy_ranks && row.busy_ranks > best->busy_ranks))
-      best = &row;
-    else if (row.busy_ranks == best->busy_ranks && row.first_layer <= first_layer)
+    if (best == nullptr || (best->busy_ranks < busy_ranks && row.busy_ranks > best->busy_ranks) ||
+        (row.busy_ranks == best->busy_ranks && row.first_layer <= first_layer))
       best = &row;
     else if (row.busy_ranks > best->busy_ranks)
       break;

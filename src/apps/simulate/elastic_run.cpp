@@ -5,7 +5,7 @@
 #include <sstream>
 #include <vector>
 
-#include "core/text.hpp"
+#include "core/terminal.hpp"
 #include "elastic/time_account.hpp"
 
 namespace sailor::apps {
