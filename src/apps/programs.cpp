@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/shell.hpp"
+
 namespace sailor::apps {
 
 namespace {
@@ -38,6 +40,10 @@ std::string purpose_of(std::string_view program) {
     if (known.name == program) return std::string(known.purpose);
   fmt::print(stderr, "sailor: program '{}' is not in the list of programs\n", program);
   std::abort();
+}
+
+std::string submit_command(std::string_view plan) {
+  return fmt::format("sailor-submit {} --data PREFIX --iterations N", shell_quote(plan));
 }
 
 }  // namespace sailor::apps

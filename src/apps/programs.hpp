@@ -18,4 +18,7 @@ std::span<const Program> programs();
 /// The purpose of a program of the list; aborts for any other name, which is a programming error.
 std::string purpose_of(std::string_view program);
 
+/// The command that trains a plan file, for suggest_next().
+std::string submit_command(std::string_view plan);
+
 }  // namespace sailor::apps

@@ -301,7 +301,7 @@ void suggest_after(const Options& options, const Environment& environment, const
     commands.push_back(fmt::format("scontrol show node={}", shell_quote(fmt::format("{}", fmt::join(nodes, ",")))));
   if (!nodes.empty()) commands.emplace_back("sailor-check --nhc --format json  # on a node that failed");
   if (verdict.outcome() != Outcome::fail && options.has("plan"))
-    commands.push_back(fmt::format("sailor-submit {} --data PREFIX --iterations N", shell_quote(options.text("plan"))));
+    commands.push_back(submit_command(options.text("plan")));
   suggest_next(commands);
 }
 

@@ -22,6 +22,7 @@
 #include "apps/plan/published_planners.hpp"
 #include "apps/plan/questions.hpp"
 #include "apps/plan/watch.hpp"
+#include "apps/programs.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "apps/stop_requests.hpp"
 #include "core/files.hpp"
@@ -129,7 +130,7 @@ std::vector<std::string> next_commands(const Options& options) {
   if (!options.has("output")) return {"the same command with --output plan.toml, which keeps the plan"};
   const std::string plan = shell_quote(options.text("output"));
   return {fmt::format("sailor-simulate {} --trace trace.json  # memory of every rank, and a timeline", plan),
-          fmt::format("sailor-submit {} --data PREFIX --iterations N", plan)};
+          submit_command(options.text("output"))};
 }
 
 /// Writes the found plans to stdout and to --output. `found` is a SearchResult or an ArtifactResult; `more` is printed

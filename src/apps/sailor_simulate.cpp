@@ -132,7 +132,7 @@ Result<void> write_pictures(const Options& options, const Plan& plan, const simu
   return {};
 }
 
-/// What comes after a plan that fits; nothing for plans of the original Sailor, which the other programs cannot read.
+/// Suggests to submit a plan that fits, unless it is one of the original Sailor, which the other programs cannot read.
 void suggest_submission(const Options& options) {
   const std::string& plan = options.positional("PLAN").front();
   if (options.text("format") != "table" || is_original_plan(plan).value_or(true)) return;
@@ -142,7 +142,7 @@ void suggest_submission(const Options& options) {
     for (const char* name : {"partition", "cluster", "profile"})
       if (options.has(name)) commands.back() += fmt::format(" --{} {}", name, shell_quote(options.text(name)));
   }
-  commands.push_back(fmt::format("sailor-submit {} --data PREFIX --iterations N", shell_quote(plan)));
+  commands.push_back(submit_command(plan));
   suggest_next(commands);
 }
 

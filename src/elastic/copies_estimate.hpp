@@ -1,7 +1,6 @@
 // Estimate of what copies of the state in the memory of peers (runtime/copy_layout.hpp) cost under a plan.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+
+#include "core/text.hpp"
 
 namespace sailor::elastic {
 
@@ -20,6 +23,7 @@ void TimeAccount::add(const nlohmann::json& event) {
   if (name == event.end() || !name->is_string()) return;
   const std::string what = name->get<std::string>();
   if (what == "begins") *this = TimeAccount();
+  last_ = std::max(last_, number(event, "unix_time_s"));
   if (!has_begun() && (what == "begins" || what == "goes_on")) {
     begun_ = number(event, "unix_time_s");
     return;  // an interruption before it belongs to the start
@@ -33,6 +37,15 @@ double TimeAccount::goodput(double now) const {
   const Seconds all = total(now);
   if (all.value() <= 0.0) return 1.0;
   return std::clamp(1.0 - (without_training_ + again_) / all, 0.0, 1.0);
+}
+
+std::vector<nlohmann::json> events_in(const std::string& text) {
+  std::vector<nlohmann::json> events;
+  for (const std::string& line : split(text, '\n')) {
+    nlohmann::json event = nlohmann::json::parse(line, nullptr, false);
+    if (event.is_object()) events.push_back(std::move(event));
+  }
+  return events;
 }
 
 }  // namespace sailor::elastic

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "core/units.hpp"
 
@@ -22,11 +24,17 @@ class TimeAccount {
   /// Share of the time until `now` in which iterations were run for the first time, 0 to 1. 1 before the training has
   /// begun.
   [[nodiscard]] double goodput(double now) const;
+  /// When the last event that was added happened, a UNIX time in seconds.
+  [[nodiscard]] double last() const { return last_; }
 
  private:
   double begun_ = 0.0;  // UNIX time
+  double last_ = 0.0;   // UNIX time
   Seconds without_training_{};
   Seconds again_{};
 };
+
+/// Events from the text of a run file, an object of JSON per line; other lines are left out.
+std::vector<nlohmann::json> events_in(const std::string& text);
 
 }  // namespace sailor::elastic

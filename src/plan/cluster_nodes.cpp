@@ -42,4 +42,13 @@ std::vector<PlacementNode> placement_nodes(std::span<const NodeGroup> groups) {
   return nodes;
 }
 
+Result<std::vector<std::string>> nodes_of_ranks(const Plan& plan, std::span<const NodeGroup> groups) {
+  const std::vector<PlacementNode> nodes = placement_nodes(groups);
+  const auto places = place_on_nodes(plan, nodes);
+  if (!places) return fail(places.error());
+  std::vector<std::string> names;
+  for (const RankPlace& place : *places) names.push_back(nodes[static_cast<std::size_t>(place.node)].name);
+  return names;
+}
+
 }  // namespace sailor

@@ -139,18 +139,18 @@ CopyLayout::CopyLayout(const ParameterMap& map, const std::vector<std::string>& 
   }
 }
 
-CopyCost CopyLayout::cost(int rank) const {
-  CopyCost cost;
-  if (copies_.empty()) return cost;
-  cost.kept = kept_bytes(stepped_[static_cast<std::size_t>(rank)]);
+std::vector<CopyCost> CopyLayout::costs() const {
+  std::vector<CopyCost> costs(stepped_.size());
+  if (copies_.empty()) return costs;
+  for (std::size_t rank = 0; rank < costs.size(); ++rank) costs[rank].kept = kept_bytes(stepped_[rank]);
   for (const Copy& copy : copies_) {
     const std::int64_t elements = elements_of(copy.parts);
-    if (copy.owner == rank) cost.sent += copied_bytes(elements);
-    if (copy.keeper != rank) continue;
-    cost.received += copied_bytes(elements);
-    cost.kept += kept_bytes(elements);
+    costs[static_cast<std::size_t>(copy.owner)].sent += copied_bytes(elements);
+    CopyCost& keeper = costs[static_cast<std::size_t>(copy.keeper)];
+    keeper.received += copied_bytes(elements);
+    keeper.kept += kept_bytes(elements);
   }
-  return cost;
+  return costs;
 }
 
 Bytes kept_bytes(std::int64_t elements) { return Bytes(2.0 * static_cast<double>(KeptState::buffer_bytes(elements))); }

@@ -59,7 +59,8 @@ class CopyLayout {
   /// Copies of all ranks, ascending by owner, at most one per owner. Empty if nothing is copied; then nothing is saved
   /// either.
   [[nodiscard]] const std::vector<Copy>& copies() const { return copies_; }
-  [[nodiscard]] CopyCost cost(int rank) const;
+  /// By rank.
+  [[nodiscard]] std::vector<CopyCost> costs() const;
 
  private:
   std::vector<Copy> copies_;

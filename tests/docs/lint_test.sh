@@ -9,7 +9,7 @@ not_ok() { echo "not ok - $*"; cat "$folder/log"; exit 1; }
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
 export GIT_AUTHOR_NAME=test GIT_AUTHOR_EMAIL=test@localhost GIT_COMMITTER_NAME=test GIT_COMMITTER_EMAIL=test@localhost
 
-mkdir -p "$folder/bin" "$folder/work/tests" "$folder/work/src" "$folder/work/build"
+mkdir -p "$folder/bin" "$folder/tree/tests" "$folder/tree/src" "$folder/tree/build"
 cat >"$folder/bin/clang-format" <<'TEXT'
 #!/bin/bash
 [[ $1 != --version ]] || echo "clang-format version 14.0.6"
@@ -24,7 +24,7 @@ echo "looked at $file"
 TEXT
 chmod +x "$folder"/bin/*
 export PATH=$folder/bin:$PATH
-cd "$folder/work" || exit 1
+cd "$folder/tree" || exit 1
 cp "$source/tests/lint.sh" tests/
 echo "# none" >tests/unformatted_files.txt
 echo build >.gitignore
@@ -72,7 +72,7 @@ grep -q "^skipped: after 2 seconds, clang-tidy did not look at: .*src/d.cpp" "$f
 commit fourth
 echo "ok - --changed looks at what a branch changed"
 
-git clone -q --depth 1 --branch work "file://$folder/work" "$folder/shallow" 2>/dev/null
+git clone -q --depth 1 --branch work "file://$folder/tree" "$folder/shallow" 2>/dev/null
 mkdir "$folder/shallow/build" && cp build/compile_commands.json "$folder/shallow/build/"
 cd "$folder/shallow" || exit 1
 what="in a shallow clone without main" && expect 0 ""

@@ -11,31 +11,11 @@
 #include "plan/trace.hpp"
 #include "profile/run_file.hpp"
 #include "tests/golden/golden.hpp"
+#include "tests/golden/plans.hpp"
 #include "tests/golden/programs.hpp"
 
 namespace sailor::testing {
 namespace {
-
-// Two pipelines of two stages: rank 0 and 1 are the first one.
-constexpr const char* report_plan = R"(schema_version = 1
-micro_batch = 1
-schedule = "1f1b"
-[job]
-model = "tiny-gpt"
-global_batch = 4
-sequence_length = 64
-precision = "fp32"
-optimizer = "adamw"
-[[pipelines]]
-count = 2
-micro_batches = 2
-[[pipelines.stages]]
-layers = [0, 3]
-gpu = "cpu"
-[[pipelines.stages]]
-layers = [3, 6]
-gpu = "cpu"
-)";
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
@@ -53,7 +33,7 @@ RunRecord recorded_run() {
                                .device = "a <fast> CPU",
                                .versions = "none",
                                .date = "2026-01-01T00:00:00Z"},
-                .plan_toml = report_plan,
+                .plan_toml = testing::two_stages,
                 .warm_up_iterations = 2};
   for (int i = 0; i < 30; ++i) {
     run.iterations.push_back({.iteration = i, .loss = i == 3 ? std::nan("") : 5.0 - 0.1 * i, .time = Seconds(25.0)});
@@ -82,7 +62,7 @@ class Report : public ProgramsTest {
  protected:
   void SetUp() override {
     ProgramsTest::SetUp();
-    write("plan.toml", report_plan);
+    write("plan.toml", testing::two_stages);
     write("events.jsonl", recorded_events);
     ASSERT_TRUE(save_run(recorded_run(), folder_ / "run.h5"));
   }
@@ -155,7 +135,7 @@ TEST_F(Report, ShowsWhatARunMeasured) {
 TEST_F(Report, KnowsTheEpochsOfAnElasticTraining) {
   RunRecord run = recorded_run();
   run.epochs = {{.epoch = 1, .first_iteration = 0, .plan_toml = "another plan"},
-                {.epoch = 2, .first_iteration = 10, .plan_toml = report_plan}};
+                {.epoch = 2, .first_iteration = 10, .plan_toml = testing::two_stages}};
   run.events = recorded_events;
   for (int i = 0; i < 12; ++i) {  // of the other plan, and of the warm-up of this one
     run.iterations[static_cast<std::size_t>(i)].time = Seconds(90.0);
@@ -170,7 +150,7 @@ TEST_F(Report, KnowsTheEpochsOfAnElasticTraining) {
 }
 
 TEST_F(Report, DrawsTheMeasuredTimelineBelowTheSimulatedOne) {
-  const auto plan = parse_plan(report_plan, "plan");
+  const auto plan = parse_plan(testing::two_stages, "plan");
   ASSERT_TRUE(plan);
   Timeline timeline{.events = {}, .length = Seconds(8)};
   for (int rank = 0; rank < 4; ++rank)
@@ -181,8 +161,8 @@ TEST_F(Report, DrawsTheMeasuredTimelineBelowTheSimulatedOne) {
   EXPECT_TRUE(contains(page, "<h3>Simulated</h3>"));
   EXPECT_TRUE(contains(page, "<h3>Measured</h3>"));
   expect_failure(report({"run.h5", "--trace", "events.jsonl"}), 1, "'events.jsonl' is no trace of a training");
-  write("other.toml", std::string(report_plan)
-                          .replace(std::string(report_plan).find("count = 2\nmicro_batches = 2"), 27,
+  write("other.toml", std::string(testing::two_stages)
+                          .replace(std::string(testing::two_stages).find("count = 2\nmicro_batches = 2"), 27,
                                    "count = 1\nmicro_batches = 4 "));
   const auto other = load_plan("other.toml");
   ASSERT_TRUE(other) << other.error().message();
@@ -200,7 +180,7 @@ TEST_F(Report, NoNameBecomesMarkup) {
     return text;
   };
   write("models/<script>alert(1)<\"&'.toml", with_name(*model));
-  write("named.toml", with_name(report_plan));
+  write("named.toml", with_name(testing::two_stages));
   const std::string page = page_of({"named.toml", "--models", "models"});
   EXPECT_FALSE(contains(page, "<script"));
   EXPECT_TRUE(contains(page, "<h1>&lt;script&gt;alert(1)&lt;&quot;&amp;&#39; in fp32</h1>"));
@@ -218,7 +198,7 @@ TEST_F(Report, ReplacesItsOwnPagesOnly) {
                  "--output, or remove it");
   expect_failure(report({"plan.toml", "--output", "plan.toml"}), 2, "'plan.toml' is there and no page");
   EXPECT_EQ(*read_text_file("plan.html"), "<!DOCTYPE html><title>mine</title>");
-  EXPECT_EQ(*read_text_file("plan.toml"), report_plan);
+  EXPECT_EQ(*read_text_file("plan.toml"), testing::two_stages);
 }
 
 TEST_F(Report, WithoutAProfileThePlansOwnFiguresCount) {

@@ -16,6 +16,7 @@
 #include "reports/timeline_plot.hpp"
 #include "tests/fakes/round_numbers.hpp"
 #include "tests/golden/golden.hpp"
+#include "tests/golden/plans.hpp"
 
 namespace sailor {
 namespace {
@@ -190,26 +191,6 @@ TEST(TimelinePlot, OfVeryManyStagesDrawsTheFirst) {
   EXPECT_LE(plot.height, 2000);
 }
 
-constexpr const char* two_stages = R"(schema_version = 1
-micro_batch = 1
-schedule = "1f1b"
-[job]
-model = "tiny-gpt"
-global_batch = 4
-sequence_length = 64
-precision = "fp32"
-optimizer = "adamw"
-[[pipelines]]
-count = 2
-micro_batches = 2
-[[pipelines.stages]]
-layers = [0, 3]
-gpu = "cpu"
-[[pipelines.stages]]
-layers = [3, 6]
-gpu = "cpu"
-)";
-
 constexpr const char* two_nodes = R"(schema_version = 1
 name = "two nodes"
 [[partitions]]
@@ -229,7 +210,7 @@ class Simulate : public ::testing::Test {
     folder_ = fs::temp_directory_path() / ("sailor_simulate_" + std::to_string(::getpid()));
     fs::create_directories(folder_);
     fs::current_path(folder_);
-    write("plan.toml", two_stages);
+    write("plan.toml", testing::two_stages);
     write("cluster.toml", two_nodes);
     ASSERT_TRUE(save_profile(sailor::testing::round_numbers_profile(), folder_ / "store.h5").has_value());
   }
@@ -290,7 +271,7 @@ TEST_F(Simulate, CopiesOfAnElasticTrainingCostWhatTheirBytesTake) {
   const auto replicated = simulate({"plan.toml", "--copies", "--format", "json"});
   ASSERT_EQ(replicated.exit_status, 0) << replicated.errors;
   EXPECT_EQ(json::parse(replicated.output).at("copies").at("ranks_with_copies"), 0);
-  std::string one_pipeline = two_stages;
+  std::string one_pipeline = testing::two_stages;
   one_pipeline.replace(one_pipeline.find("count = 2"), 9, "count = 1");
   one_pipeline.replace(one_pipeline.find("micro_batches = 2"), 17, "micro_batches = 4");
   write("plan.toml", one_pipeline);

@@ -1,4 +1,4 @@
-// What usually comes after a command of sailor-profile, for suggest_next().
+// The commands that usually follow one of sailor-profile, for suggest_next().
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace sailor::apps {
 std::string plan_command(const std::string& model, const std::string& gpu, int sequence_length,
                          const std::string& store, const std::string& models);
 
-/// What comes after `data` was added to the store: a plan for the first model that was measured; if there is none, a
-/// measurement of one.
+/// Commands for a store to which `data` was just added: one plans for the first model that was measured; if none was,
+/// one measures a model.
 std::vector<std::string> commands_after_storing(const ProfileData& data, const std::string& store,
                                                 const std::string& models = {});
 

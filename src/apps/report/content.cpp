@@ -103,7 +103,7 @@ Result<ReportInputs> read_inputs(const std::string& path, const Options& options
 }
 
 /// Names of the nodes by rank: those of the run, else those that placement takes.
-std::vector<std::string> nodes_of_ranks(const ReportContent& content, const Options& options, const Cluster* cluster) {
+std::vector<std::string> names_of_nodes(const ReportContent& content, const Options& options, const Cluster* cluster) {
   std::vector<std::string> names;
   if (content.run) {
     names.resize(static_cast<std::size_t>(content.plan.ranks()));
@@ -118,11 +118,7 @@ std::vector<std::string> nodes_of_ranks(const ReportContent& content, const Opti
   // Nodes of a hypothetical cluster have no names of their own.
   if (std::any_of(groups.begin(), groups.end(), [](const NodeGroup& group) { return group.nodes.empty(); }))
     return names;
-  const std::vector<PlacementNode> nodes = placement_nodes(groups);
-  const auto places = place_on_nodes(content.plan, nodes);
-  if (!places) return names;
-  for (const RankPlace& place : *places) names.push_back(nodes[static_cast<std::size_t>(place.node)].name);
-  return names;
+  return nodes_of_ranks(content.plan, groups).value_or(names);
 }
 
 /// Plans for the job of the plan that no other beats in time, money and devices at once.
@@ -169,29 +165,15 @@ Result<void> predict(const ReportInputs& inputs, const Options& options, const E
   return {};
 }
 
-/// The events that a run file holds. The last line may be unfinished.
-std::vector<nlohmann::json> events_in(const std::string& text) {
-  std::vector<nlohmann::json> events;
-  for (const std::string& line : split(text, '\n')) {
-    nlohmann::json event = nlohmann::json::parse(line, nullptr, false);
-    if (event.is_object()) events.push_back(std::move(event));
-  }
-  return events;
-}
-
 reports::ElasticEvents account_of(const std::string& file, std::vector<nlohmann::json> lines) {
   elastic::TimeAccount account;
-  double last = 0.0;  // UNIX time, s
-  for (const nlohmann::json& line : lines) {
-    account.add(line);
-    if (const auto time = line.find("unix_time_s"); time != line.end() && time->is_number()) last = time->get<double>();
-  }
+  for (const nlohmann::json& line : lines) account.add(line);
   return {.file = file,
           .lines = std::move(lines),
-          .total = account.total(last),
+          .total = account.total(account.last()),
           .without_training = account.without_training(),
           .again = account.again(),
-          .goodput = account.goodput(last)};
+          .goodput = account.goodput(account.last())};
 }
 
 /// Reads what a run left besides its measurements: --trace, and the events of an elastic training.
@@ -215,7 +197,7 @@ Result<void> read_run_files(const std::string& path, const Options& options, Rep
                     "name the events.jsonl of the folder of an elastic training");
     content.events = account_of(options.text("events"), *std::move(lines));
   } else if (content.run && !content.run->events.empty()) {
-    content.events = account_of(path, events_in(content.run->events));
+    content.events = account_of(path, elastic::events_in(content.run->events));
   }
   return {};
 }
@@ -262,7 +244,7 @@ Result<ReportContent> gather_report(const std::string& path, const Options& opti
   }
   if (options.flag("pareto") && !content.front)
     return fail(ErrorCode::usage, "--pareto needs a prediction of the plan", "name a profile store with --profile");
-  content.nodes = nodes_of_ranks(content, options, inputs->cluster ? &*inputs->cluster : nullptr);
+  content.nodes = names_of_nodes(content, options, inputs->cluster ? &*inputs->cluster : nullptr);
   return content;
 }
 

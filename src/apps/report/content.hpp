@@ -1,4 +1,4 @@
-// What sailor-report knows of its input: read from files and predicted, as far as the files are there.
+// sailor-report reads its input and what goes with it, as far as the files are there, and predicts the rest.
 #pragma once
 
 #include <optional>

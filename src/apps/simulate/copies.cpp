@@ -5,20 +5,13 @@
 #include "core/terminal.hpp"
 #include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
-#include "plan/node_placement.hpp"
 
 namespace sailor::apps {
 
 Result<std::vector<std::string>> hosts_of_ranks(const Plan& plan, const Cluster* cluster) {
+  if (cluster != nullptr) return nodes_of_ranks(plan, cluster->usable({}, Availability::all));
   std::vector<std::string> hosts;
-  if (cluster == nullptr) {
-    for (int rank = 0; rank < plan.ranks(); ++rank) hosts.push_back(fmt::to_string(rank));
-    return hosts;
-  }
-  const std::vector<PlacementNode> nodes = placement_nodes(cluster->usable({}, Availability::all));
-  const auto places = place_on_nodes(plan, nodes);
-  if (!places) return fail(places.error());
-  for (const RankPlace& place : *places) hosts.push_back(nodes[static_cast<std::size_t>(place.node)].name);
+  for (int rank = 0; rank < plan.ranks(); ++rank) hosts.push_back(fmt::to_string(rank));
   return hosts;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
 #include <vector>
 
 #include "core/terminal.hpp"
@@ -15,23 +14,20 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-/// The events since the training last began, and the account of them.
+/// The account of all events, and the changes ("goes_on") since the training last began.
 struct Events {
-  std::vector<json> changes{};  ///< "goes_on"
+  std::vector<json> changes{};
   elastic::TimeAccount account{};
-  double end = 0.0;  ///< UNIX time, s
+  [[nodiscard]] Seconds total() const { return account.total(account.last()); }
+  [[nodiscard]] double goodput() const { return account.goodput(account.last()); }
 };
 
 Events events_of(const RunRecord& run) {
   Events events;
-  std::istringstream lines(run.events);
-  for (std::string line; std::getline(lines, line);) {
-    json event = json::parse(line, nullptr, false);
-    if (!event.is_object()) continue;
+  for (json& event : elastic::events_in(run.events)) {
     const std::string what = event.value("what", "");
     if (what == "begins") events.changes.clear();
     events.account.add(event);
-    events.end = event.value("unix_time_s", events.end);
     if (what == "goes_on") events.changes.push_back(std::move(event));
   }
   return events;
@@ -58,7 +54,7 @@ bool use_epochs_of(const Plan& plan, RunRecord& run) {
 std::string elastic_report(const RunRecord& run) {
   if (run.epochs.empty()) return {};
   const Events events = events_of(run);
-  const Seconds all = events.account.total(events.end);
+  const Seconds all = events.total();
   const Seconds interrupted = events.account.without_training();
   const Seconds again = events.account.again();
   Table times({{"elastic training", Align::left}, {"time"}, {"share"}});
@@ -66,8 +62,7 @@ std::string elastic_report(const RunRecord& run) {
   times.add_row({"interrupted", format_time(interrupted), share(interrupted, all)});
   times.add_row({"iterations run again", format_time(again), share(again, all)});
   std::string text = "\n" + times.to_string();
-  text += fmt::format("goodput {:.1f}% in {}\n", events.account.goodput(events.end) * 100.0,
-                      plural(run.epochs.size(), "epoch"));
+  text += fmt::format("goodput {:.1f}% in {}\n", events.goodput() * 100.0, plural(run.epochs.size(), "epoch"));
   if (events.changes.empty()) return text;
   Table changes({{"iteration"}, {"time"}, {"again"}, {"from"}, {"ranks"}, {"why", Align::left}});
   for (const json& change : events.changes)
@@ -84,10 +79,10 @@ ordered_json elastic_to_json(const RunRecord& run) {
   ordered_json epochs = ordered_json::array();
   for (const EpochRecord& epoch : run.epochs)
     epochs.push_back({{"epoch", epoch.epoch}, {"first_iteration", epoch.first_iteration}});
-  return {{"seconds", events.account.total(events.end).value()},
+  return {{"seconds", events.total().value()},
           {"seconds_interrupted", events.account.without_training().value()},
           {"seconds_again", events.account.again().value()},
-          {"goodput", events.account.goodput(events.end)},
+          {"goodput", events.goodput()},
           {"iterations", run.iterations.size()},
           {"epochs", epochs},
           {"changes", events.changes}};

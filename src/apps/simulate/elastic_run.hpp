@@ -1,4 +1,4 @@
-// What a run file tells of an elastic training: where its time went, and its changes.
+// sailor-simulate --against sums up an elastic training from its run file: where its time went, and its changes.
 #pragma once
 
 #include <nlohmann/json.hpp>
