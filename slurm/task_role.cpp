@@ -140,7 +140,7 @@ Result<std::vector<std::size_t>> kinds_by_component(const Plan& plan, const Step
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages)
       missing[static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), Kind(stage.gpu, stage.zone)) -
-                                       kinds.begin())] += stage.tensor_parallel * pipeline.count;
+                                       kinds.begin())] += plan.ranks_of(stage) * pipeline.count;
   std::vector<std::size_t> chosen;
   std::size_t kind = 0;
   for (std::size_t i = 0; i < step.nodes.size();) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/shell.hpp"
 #include "handover/writers.hpp"
 
 namespace sailor::handover {
@@ -56,12 +57,6 @@ std::vector<Argument> precision_and_memory(const Plan& plan, const Grid& grid) {
   return arguments;
 }
 
-std::string shell_word(const std::string& value) {
-  const bool plain = value.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+") ==
-                     std::string::npos;
-  return plain ? value : fmt::format("'{}'", value);  // no value has a quote
-}
-
 std::string as_array(const std::vector<Section>& sections) {
   std::string text = "SAILOR_MEGATRON_ARGS=(\n";
   for (const Section& section : sections) {
@@ -69,7 +64,7 @@ std::string as_array(const std::vector<Section>& sections) {
     text += fmt::format("  # {}\n", section.title);
     for (const Argument& argument : section.arguments)
       text += argument.value.empty() ? fmt::format("  {}\n", argument.name)
-                                     : fmt::format("  {} {}\n", argument.name, shell_word(argument.value));
+                                     : fmt::format("  {} {}\n", argument.name, shell_quote(argument.value));
   }
   return text + ")\n";
 }

@@ -170,6 +170,8 @@ Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const NodeSizes& sizes
 }
 
 Result<std::vector<int>> nodes_of_stages(const Plan& plan, const NodeSizes& sizes) {
+  // Each stage of each copy is a part of its own then. Searches ask for every plan that they price.
+  if (plan.context_parallel == 1 && plan.expert_parallel == 1) return nodes_of_parts(plan, sizes);
   const auto ranks = nodes_of_ranks(plan, sizes);
   if (!ranks) return fail(ranks.error());
   std::vector<int> nodes;

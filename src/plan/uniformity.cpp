@@ -15,8 +15,8 @@ struct Violation {
   Difference kind{};
   std::size_t pipeline = 0;  ///< index of the entry
   std::size_t stage = 0;
-  bool within =
-      false;  ///< differs from the first stage of the first pipeline, not from the same stage of that pipeline
+  /// Whether the stage differs from the first stage of the first pipeline, not from the same stage of that pipeline.
+  bool within = false;
 };
 
 std::optional<Violation> between_pipelines(const Plan& plan, std::size_t index) {
@@ -39,7 +39,7 @@ std::optional<Violation> between_pipelines(const Plan& plan, std::size_t index) 
 }
 
 std::optional<Violation> find_violation(const Plan& plan, const Uniformity& wanted) {
-  if (plan.pipelines.empty() || plan.pipelines.front().stages.empty()) return std::nullopt;
+  if (!wanted.any() || plan.pipelines.empty() || plan.pipelines.front().stages.empty()) return std::nullopt;
   const Stage& first = plan.pipelines.front().stages.front();
   for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
     const std::vector<Stage>& stages = plan.pipelines[p].stages;

@@ -384,10 +384,6 @@ class Search {
   SearchResult result_;
 };
 
-}  // namespace
-
-namespace {
-
 constexpr int long_sequence = 8192;  // tokens from which context parallelism is tried
 constexpr int max_context_parallel = 16;
 

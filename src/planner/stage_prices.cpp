@@ -62,12 +62,12 @@ const StageTable* StagePrices::table(std::size_t type, int tensor_parallel, int 
   if (busy_ranks == 0)
     for (const DevicePool& pool : space_.pools)
       if (pool.type == type) busy_ranks = std::max(busy_ranks, pool.largest_node());
-  const int node = busy_ranks * space_.context_parallel / space_.joined_nodes;  // devices
   const std::uint64_t key = static_cast<std::uint64_t>(type) << 56 | static_cast<std::uint64_t>(tensor_parallel) << 44 |
                             static_cast<std::uint64_t>(micro_batch) << 24 |
                             static_cast<std::uint64_t>(busy_ranks) << 4 | static_cast<std::uint64_t>(recompute);
   const auto [entry, is_new] = tables_.try_emplace(key);
   if (is_new) {
+    const int node = busy_ranks * space_.context_parallel / space_.joined_nodes;  // devices
     auto layers = simulator::make_layer_table(env_, *env_.costs,
                                               {.model = env_.model.name,
                                                .gpu = space_.types[type],
@@ -76,7 +76,7 @@ const StageTable* StagePrices::table(std::size_t type, int tensor_parallel, int 
                                                .tensor_parallel = tensor_parallel,
                                                .micro_batch = micro_batch,
                                                .sequence_length = request_.job.sequence_length,
-                                               .busy_ranks = space_.is_divided() ? node : busy_ranks,
+                                               .busy_ranks = node,
                                                .context_parallel = space_.context_parallel,
                                                .expert_parallel = space_.expert_parallel});
     if (layers && (!space_.is_divided() || add_exchanges(*layers, type, tensor_parallel, node)))

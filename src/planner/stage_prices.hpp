@@ -119,7 +119,7 @@ class StagePrices {
   };
   /// Adds the messages of context and expert parallelism to a table's times. False if no link is known.
   bool add_exchanges(simulator::LayerTable& layers, std::size_t type, int tensor_parallel, int node);
-  /// Of a tensor-parallel group.
+  /// Bytes of a micro-batch between stages, of one tensor-parallel group.
   [[nodiscard]] double message(int micro_batch) const;
 
   const Request& request_;

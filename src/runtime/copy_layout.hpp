@@ -61,6 +61,7 @@ class CopyLayout {
   [[nodiscard]] const std::vector<Copy>& copies() const { return copies_; }
   /// By rank.
   [[nodiscard]] std::vector<CopyCost> costs() const;
+  [[nodiscard]] CopyCost cost(int rank) const { return costs()[static_cast<std::size_t>(rank)]; }
 
  private:
   std::vector<Copy> copies_;

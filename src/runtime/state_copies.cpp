@@ -159,6 +159,6 @@ void CopyExchange::finish() {
     for (const Way& way : ways_) device_.main().wait(*way.done);
 }
 
-CopyCost CopyExchange::cost() const { return kept_->layout.costs()[static_cast<std::size_t>(world_.rank())]; }
+CopyCost CopyExchange::cost() const { return kept_->layout.cost(world_.rank()); }
 
 }  // namespace sailor::runtime

@@ -75,7 +75,7 @@ std::vector<MemoryBar> bars_of(const Plan& plan, const simulator::Prediction& pr
   std::vector<MemoryBar> bars;
   for (const StagePrediction& row : prediction.stages) {
     const Stage& stage = stage_of(plan, row);
-    const int ranks = stage.tensor_parallel * plan.pipelines[static_cast<std::size_t>(row.pipeline_entry)].count;
+    const int ranks = plan.ranks_of(stage) * plan.pipelines[static_cast<std::size_t>(row.pipeline_entry)].count;
     const auto found = measured.find({row.pipeline_entry, row.stage});
     const auto here = found == measured.end() ? std::nullopt : std::optional(found->second);
     if (!bars.empty() && !here && !bars.back().measured) {

@@ -36,7 +36,7 @@ std::string devices_text(const Plan& plan) {
     for (const Stage& stage : pipeline.stages) {
       auto found = std::find_if(types.begin(), types.end(), [&](const auto& type) { return type.first == stage.gpu; });
       if (found == types.end()) found = types.insert(types.end(), {stage.gpu, 0});
-      found->second += stage.tensor_parallel * pipeline.count;
+      found->second += plan.ranks_of(stage) * pipeline.count;
     }
   std::string text;
   for (const auto& [gpu, count] : types) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, gpu);

@@ -55,20 +55,20 @@ std::string comparison_table(const PageInput& input) {
   return html_table({{"", Align::left}, {"predicted"}, {"measured"}, {"error"}, {"spread", Align::left}}, rows);
 }
 
-/// Predicted mean over ranks of what `per_micro_batch` takes in an iteration; std::nullopt without a prediction of
-/// stages.
+/// Mean over ranks of the predicted time of `part` in an iteration; `per_micro_batch`: the part is the time of a
+/// micro-batch. std::nullopt without a prediction of stages.
 std::optional<Seconds> predicted_mean(const PageInput& input, Seconds StagePrediction::*part, bool per_micro_batch) {
   if (input.prediction == nullptr || input.prediction->stages.empty()) return std::nullopt;
   Seconds sum{};
   for (const StagePrediction& row : input.prediction->stages) {
     const Pipeline& pipeline = input.plan.pipelines[static_cast<std::size_t>(row.pipeline_entry)];
-    const int ranks = pipeline.count * pipeline.stages[static_cast<std::size_t>(row.stage)].tensor_parallel;
+    const int ranks = pipeline.count * input.plan.ranks_of(pipeline.stages[static_cast<std::size_t>(row.stage)]);
     sum += (row.*part) * static_cast<double>(ranks * (per_micro_batch ? pipeline.micro_batches : 1));
   }
   return sum / static_cast<double>(input.plan.ranks());
 }
 
-/// Means over the iterations that statistics are over.
+/// A table of the parts of an iteration: predicted, and measured as means over the iterations that count.
 std::string parts_of_iteration(const PageInput& input) {
   const RunRecord& run = *input.run;
   struct Row {
