@@ -241,7 +241,7 @@ if(NOT SAILOR_CUDNN STREQUAL "OFF")
                         "cuDNN's C++ frontend (pip install --no-deps --target FOLDER nvidia-cudnn-frontend), "
                         "CUDNN_FRONTEND_HOME=FOLDER, or SAILOR_CUDNN=OFF.")
   elseif(SAILOR_HAVE_CUDA)
-    sailor_found("cuDNN" "not found: attention on GPUs without tensor cores (missing: ${missing}; see README.md)")
+    sailor_found("cuDNN" "not found: attention on GPUs without tensor cores (missing: ${missing}; see docs/building.md)")
   endif()
 elseif(SAILOR_HAVE_CUDA)
   sailor_found("cuDNN" "off: attention on GPUs without tensor cores")
