@@ -92,7 +92,7 @@ void choose_memory(NodeRequest& request, std::optional<Bytes> site_memory, std::
     request.memory_reason = MemoryReason::site;
     request.memory_per_node = most > Bytes(0) ? std::min(*site_memory, std::floor(most / mib) * mib) : *site_memory;
   } else if (peak && *peak > Bytes(0)) {
-    const Bytes rank = host_memory_of_rank(request.device_kind, *peak);
+    const Bytes rank = host_memory_of_rank(request.device_kind, *peak) + request.copies_of_rank;
     request.memory_reason = MemoryReason::predicted;
     const Bytes there = std::floor(most / mib) * mib;
     const bool too_much = there >= mib && rank * ranks_per_node > there;

@@ -32,6 +32,7 @@ struct NodeRequest {
   std::string gres_type;                     ///< "gh200", where a partition holds several GPU types; empty: any
   int devices_per_node = 0;                  ///< GPUs, or cores for a CPU plan; must be given
   int cpus_per_rank = 1;
+  Bytes copies_of_rank{};  ///< host memory of a rank for copies of its and its peers' state; only if elastic
   // Host memory: at most one of these is set; none: the partition's default
   std::optional<Bytes> memory_per_cpu;
   std::optional<Bytes> memory_per_rank{};

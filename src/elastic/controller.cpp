@@ -331,8 +331,9 @@ class Controller final : public runtime::MembershipPolicy {
   [[nodiscard]] EpochChoice choice_of(const Plan& plan, const std::vector<MemberInfo>& ready,
                                       const std::vector<std::size_t>& order,
                                       const std::vector<MemberInfo>& leaving) const {
-    std::vector<std::string> hosts;
-    for (const std::size_t index : order) hosts.push_back(ready[index].facts.host);
+    std::vector<std::string> hosts;  // of the plan's ranks: spares, which come last, keep no copies
+    for (const std::size_t index : order)
+      if (static_cast<int>(hosts.size()) < plan.ranks()) hosts.push_back(ready[index].facts.host);
     EpochChoice choice{.ranks = {},
                        .payload = to_text({.plan = plan_to_toml(plan),
                                            .copies = !settings_.copies || settings_.copies(plan, hosts),

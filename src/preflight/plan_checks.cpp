@@ -108,7 +108,10 @@ std::optional<Check> host_memory_check(const Subject& subject, const SizedCompon
   check.what =
       fmt::format("{} on each node of {} ({}), {} {} {}", format_bytes(one.grant->memory), one.need.gpu,
                   origin_of_memory(one.request), plural(static_cast<std::size_t>(one.component.tasks_per_node), "rank"),
-                  on_gpu ? "and a copy of what their devices hold need" : "need", format_bytes(needed));
+                  on_gpu                             ? "and a copy of what their devices hold need"
+                  : one.component.tasks_per_node > 1 ? "need"
+                                                     : "needs",
+                  format_bytes(needed));
   // What CPU ranks get beyond their prediction is a reserve.
   const Bytes least = on_gpu ? needed : prediction->peak_memory * one.component.tasks_per_node;
   if (one.grant->memory < least) {

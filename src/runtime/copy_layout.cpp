@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/assert.hpp"
 #include "runtime/kept_state.hpp"
 #include "runtime/state_pieces.hpp"
 
@@ -106,6 +107,7 @@ std::vector<StatePart> stepped_parts(const ParameterMap& map, const std::vector<
 }
 
 CopyLayout::CopyLayout(const ParameterMap& map, const std::vector<std::string>& hosts) {
+  SAILOR_ASSERT(hosts.size() == map.roles().size(), "there is not one host per rank of the plan");
   const std::vector<GradientGroup> groups = map.groups();
   const std::vector<int> domains = loss_domains(hosts);
   const std::vector<int> keeper_of = keepers(domains);

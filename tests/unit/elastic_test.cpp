@@ -173,9 +173,9 @@ TEST(Journal, IsReadUpToALineThatWasCutOff) {
 }
 
 /// A rank without a model: agrees with the others, iteration by iteration. It hangs before iteration `hangs_at` of the
-/// first epoch, as a rank does whose main thread is stuck.
+/// first epoch, as a rank does whose main thread is stuck; or it dies there.
 void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, std::atomic<int>& finished,
-                      bool says_goodbye = true) {
+                      bool says_goodbye = true, bool dies = false) {
   while (find_controller(folder).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   auto joined = runtime::Member::join(find_controller(folder),
                                       {.rank = rank, .timeout = Seconds(60.0), .heartbeat = Seconds(0.1)});
@@ -194,7 +194,7 @@ void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, s
       member.report_progress({.iteration = iteration, .of = 40, .from = "memory"});
       for (; iteration < 40; ++iteration) {
         if (member.epoch() == 1 && iteration == hangs_at) {
-          while (member.dismissal() == runtime::Dismissal::none)
+          while (!dies && member.dismissal() == runtime::Dismissal::none)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
           return;
         }
@@ -285,6 +285,36 @@ TEST(Controller, ARankThatHangsIsFoundByTheIterationsAndLeftOut) {
   EXPECT_NE(all.find("no iteration ended for"), std::string::npos) << all;
   EXPECT_NE(all.find("it hangs: it did not leave the epoch"), std::string::npos) << all;
   EXPECT_NE(all.find("epoch 2: 2 ranks go on at iteration 10 from memory"), std::string::npos) << all;
+}
+
+TEST(Controller, OnlyRanksOfThePlanKeepCopies) {
+  const Folder folder;
+  std::atomic<int> finished = 0;
+  ControllerSettings settings = replicas(3, folder);
+  settings.silence = Seconds(5.0);
+  settings.patience = Seconds(20.0);
+  // One of the two ranks that are left becomes a spare.
+  settings.make_plan = [](const Plan& before, std::span<const MemberFacts> members, const std::function<bool()>&) {
+    return adapt_plan(before, members.first(1));
+  };
+  std::vector<std::pair<int, std::size_t>> asked;
+  settings.copies = [&](const Plan& plan, const std::vector<std::string>& hosts) {
+    asked.emplace_back(plan.ranks(), hosts.size());
+    return true;
+  };
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        pretend_to_train(folder.path(), rank, rank == 2 ? 10 : -1, finished, true, rank == 2);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  const auto status = control(settings);
+  for (std::thread& rank : ranks) rank.join();
+  ASSERT_TRUE(status) << status.error().message();
+  EXPECT_EQ(asked, (std::vector<std::pair<int, std::size_t>>{{3, 3}, {1, 1}}));
 }
 
 TEST(Controller, ATrainingIsDoneThoughARankDiesBeforeItSaysSo) {

@@ -124,5 +124,21 @@ TEST_F(JobAmounts, AsksForTheMemoryThatTheSiteNamesElseThatThePlanNeeds) {
   EXPECT_EQ(choose(std::nullopt, 80.0 * gib, true).memory_per_node, 300.0 * gib);
 }
 
+TEST_F(JobAmounts, AsksForTheMemoryOfCopiesOfAnElasticTraining) {
+  NodeRequest on_gpus;
+  on_gpus.device_kind = DeviceKind::gpu;
+  on_gpus.copies_of_rank = 10.0 * gib;
+  NodeRequest on_cpus = on_gpus;
+  choose_memory(on_gpus, std::nullopt, 80.0 * gib, 4, false, node, &partition);
+  EXPECT_EQ(on_gpus.memory_per_rank, 94.0 * gib);
+  on_cpus.device_kind = DeviceKind::cpu;
+  on_cpus.cpus_per_rank = 2;
+  NodeRequest without = on_cpus;
+  without.copies_of_rank = Bytes(0);
+  choose_memory(on_cpus, std::nullopt, 4.0 * gib, 4, false, node, &partition);
+  choose_memory(without, std::nullopt, 4.0 * gib, 4, false, node, &partition);
+  EXPECT_EQ(*on_cpus.memory_per_cpu - *without.memory_per_cpu, 5.0 * gib);
+}
+
 }  // namespace
 }  // namespace sailor::slurm

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -12,6 +13,9 @@
 #include "apps/training_program.hpp"
 #include "core/parse.hpp"
 #include "core/process.hpp"
+#include "plan/placement.hpp"
+#include "runtime/copy_layout.hpp"
+#include "runtime/trainer.hpp"
 
 namespace sailor::apps {
 
@@ -68,6 +72,24 @@ Result<void> make_elastic(const Options& options, const Environment& environment
       arguments.push_back("--framework=" + submission.plan.origin.framework);
     if (!request.gpus_file.empty()) arguments.push_back("--gpus=" + request.gpus_file.string());
   }
+  return {};
+}
+
+Result<void> count_copies(Submission& submission) {
+  slurm::SbatchRequest& request = submission.request;
+  if (!request.elastic) return {};
+  SAILOR_CHECK(runtime::check_trainable(submission.plan, submission.model, submission.plan.ranks()));
+  NodeSizes sizes;
+  for (std::size_t kind = 0; kind < submission.kinds.size(); ++kind)
+    sizes.add(submission.kinds[kind].first, submission.kinds[kind].second, request.nodes[kind].devices_per_node, 0);
+  const auto nodes = nodes_of_ranks(submission.plan, sizes);
+  if (!nodes) return fail(nodes.error());
+  std::vector<std::string> hosts;
+  for (const int node : *nodes) hosts.push_back(fmt::to_string(node));
+  const runtime::ParameterMap map(submission.plan, submission.model);
+  Bytes most{};
+  for (const runtime::CopyCost& cost : runtime::CopyLayout(map, hosts).costs()) most = std::max(most, cost.kept);
+  for (slurm::NodeRequest& asked : request.nodes) asked.copies_of_rank = most;
   return {};
 }
 

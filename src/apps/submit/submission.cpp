@@ -275,6 +275,7 @@ std::optional<Partition> limits_of(const Cluster& cluster, const std::string& pa
 /// Chooses the host memory of every kind of node, unless the user has given it.
 Result<void> settle_memory(const Surroundings& around, const Environment& environment, Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
+  SAILOR_CHECK(count_copies(submission));
   if (memory_is_given(request, environment)) return {};
   const auto layout = slurm::lay_out_job(submission.plan, request);
   if (!layout) return fail(layout.error());
