@@ -179,13 +179,15 @@ class ElasticRank {
         [&](const Plan* /*before*/) -> Result<Plan> { return *plan; }, told->copies ? &*copies_ : nullptr);
     if (!recovery) return fail(recovery.error());
     if (!recovery->needs_checkpoint) state_ = std::move(recovery->state);
-    const int ranks = plan->ranks();
-    if (world.rank() >= ranks) return wait_as_spare();
+    // A rank that has printed and recorded so far may be a spare now.
+    run_file_.take_over(world.control);
+    last_told_ = static_cast<std::int64_t>(world.control.max(static_cast<double>(last_told_)));
+    if (world.rank() >= plan->ranks()) return wait_as_spare();
     return train(*plan, *recovery, *told, world, before);
   }
 
   /// Ranks may end an epoch with an update that nobody has told of: it was made up for, or the one that speaks died.
-  void tell_last_iteration(Recording& recording, const runtime::TrainingState& state, std::int64_t told, bool speaks) {
+  void tell_last_iteration(Recording& recording, const runtime::TrainingState& state, bool speaks) {
     const std::int64_t last = state.iteration() - 1;
     if (!state.last_totals() || last < 0) return;
     const runtime::IterationTotals& totals = *state.last_totals();
@@ -199,7 +201,7 @@ class ElasticRank {
         .time = Seconds(unknown)};
     if (speaks) recording.add_missed(last, result);
     run_file_.add_missed(last, result);
-    if (!speaks || told >= last || last % options_.integer("log-every") != 0) return;
+    if (!speaks || last_told_ >= last || last % options_.integer("log-every") != 0) return;
     print_iteration(last, result, job);
   }
 
@@ -238,12 +240,11 @@ class ElasticRank {
     run_file_.begin_epoch({.epoch = static_cast<std::int64_t>(member_->epoch()),
                            .first_iteration = state_->iteration(),
                            .plan_toml = told.plan},
-                          world.control, folder_ / "events.jsonl");
+                          folder_ / "events.jsonl");
     print_training_header(options_, plan,
                           fmt::format("{}, epoch {}", describe(device_, world.control), member_->epoch()), trainer,
                           world.control);
-    const auto told_last = static_cast<std::int64_t>(world.control.max(static_cast<double>(last_told_)));
-    tell_last_iteration(recording, *state_, told_last, speaks);
+    tell_last_iteration(recording, *state_, speaks);
     runtime::MemberProgress progress{.iteration = state_->iteration(),
                                      .of = iterations,
                                      .redone = std::max<std::int64_t>(0, before - state_->iteration()),
@@ -311,7 +312,7 @@ class ElasticRank {
   RankDevice device_;
   std::optional<runtime::StateCopies> copies_;
   RunFile run_file_;
-  std::int64_t last_told_ = -1;                    // the last iteration that this rank has printed
+  std::int64_t last_told_ = -1;                    // the last printed iteration, by any rank in the epochs before
   std::unique_ptr<runtime::TrainingState> state_;  // before the member: its transports are gone earlier
   std::unique_ptr<Member> member_;
   std::unique_ptr<runtime::Transport> transport_;       // between GPUs

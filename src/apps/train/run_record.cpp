@@ -84,18 +84,20 @@ RunFile::RunFile(const Options& options, const std::string& command, const Plan&
   run_.plan_toml = plan_to_toml(plan);
 }
 
-void RunFile::begin_epoch(const EpochRecord& epoch, runtime::Control& control, const std::filesystem::path& events) {
-  events_ = events;
+void RunFile::take_over(runtime::Control& control) {
   if (path_.empty()) return;
   const double recorded = run_.iterations.empty() ? -1.0 : static_cast<double>(run_.iterations.back().iteration);
   const bool has_most = recorded == control.max(recorded);
   const auto giver = static_cast<int>(
       control.min(has_most ? static_cast<double>(control.rank()) : static_cast<double>(control.size())));
-  if (giver != 0) {
-    const auto told = control.gather(control.rank() == giver ? to_text(run_) : std::string());
-    if (control.rank() == 0) read_text(run_, told[static_cast<std::size_t>(giver)]);
-  }
-  run_.add(epoch);
+  if (giver == 0) return;
+  const auto told = control.gather(control.rank() == giver ? to_text(run_) : std::string());
+  if (control.rank() == 0) read_text(run_, told[static_cast<std::size_t>(giver)]);
+}
+
+void RunFile::begin_epoch(const EpochRecord& epoch, const std::filesystem::path& events) {
+  events_ = events;
+  if (!path_.empty()) run_.add(epoch);
 }
 
 void RunFile::add_missed(std::int64_t iteration, const runtime::IterationResult& result) {

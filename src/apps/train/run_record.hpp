@@ -28,9 +28,11 @@ class RunFile {
   [[nodiscard]] bool is_wanted() const { return !path_.empty(); }
   void forget() { path_.clear(); }
 
-  /// Of an elastic training, collective: begins an epoch. Rank 0 takes over the record of the rank that has recorded
-  /// most, as it may have joined later. `events`: the events.jsonl whose lines the run file holds, too.
-  void begin_epoch(const EpochRecord& epoch, runtime::Control& control, const std::filesystem::path& events);
+  /// Of an elastic training, collective among the ranks of an epoch and its spares: rank 0 takes over the record of the
+  /// rank that has recorded most, as it may have joined later.
+  void take_over(runtime::Control& control);
+  /// Of an elastic training: begins an epoch. `events`: the events.jsonl whose lines the run file holds, too.
+  void begin_epoch(const EpochRecord& epoch, const std::filesystem::path& events);
   /// Adds an iteration that none of the remaining ranks has ended, unless it is recorded.
   void add_missed(std::int64_t iteration, const runtime::IterationResult& result);
 
