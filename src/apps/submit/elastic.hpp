@@ -11,8 +11,8 @@ namespace sailor::apps {
 /// that do not go with it, no checkpoints).
 Result<void> make_elastic(const Options& options, const Environment& environment, Submission& submission);
 
-/// Sets the host memory that ranks of an elastic training need for copies of the state (NodeRequest::copies_of_rank), on
-/// the nodes that the request names. Errors: those of check_trainable() and nodes_of_ranks().
+/// Sets the host memory that ranks of an elastic training need for copies of the state (NodeRequest::copies_of_rank),
+/// on the nodes that the request names. Errors: those of check_trainable() and nodes_of_ranks().
 Result<void> count_copies(Submission& submission);
 
 /// Checks that the controller program of the training exists. Errors: unavailable.
