@@ -414,19 +414,34 @@ Result<std::vector<std::pair<std::string, std::string>>> role_environment(const 
   return variables;
 }
 
+namespace {
+
+/// The rank's number when ranks are counted by stage, then pipeline: that of rank 0 is 0 in both orders.
+int rank_by_stage(const Plan& plan, const RankRole& role) {
+  int before = 0;
+  for (const RankRole& other : rank_roles(plan))
+    if (std::pair(other.stage, other.rank) < std::pair(role.stage, role.rank)) ++before;
+  return before;
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, std::string>> torch_environment(
-    const TaskRole& task, const std::vector<std::pair<std::string, std::string>>& role, int port,
-    const Lookup& environment) {
+    const TaskRole& task, const Plan& plan, const Step& step, const TorchRanks& ranks,
+    const std::vector<std::pair<std::string, std::string>>& role, const Lookup& environment) {
   std::string visible = environment("CUDA_VISIBLE_DEVICES").value_or("");
   for (const auto& [name, value] : role)
     if (name == "CUDA_VISIBLE_DEVICES") visible = value;
   const bool sees_one = task.on_gpu && !visible.empty() && split(visible, ',').size() == 1;
-  return {{"RANK", std::to_string(task.role.rank)},
+  return {{"RANK", std::to_string(ranks.by_stage ? rank_by_stage(plan, task.role) : task.role.rank)},
           {"WORLD_SIZE", std::to_string(task.ranks)},
           {"LOCAL_RANK", std::to_string(sees_one ? 0 : task.local_rank)},
           {"LOCAL_WORLD_SIZE", std::to_string(task.local_ranks)},
+          {"GROUP_RANK", std::to_string(step.own_node)},
           {"MASTER_ADDR", task.first_node},
-          {"MASTER_PORT", std::to_string(port)}};
+          {"MASTER_PORT", std::to_string(ranks.port)},
+          {"TORCHELASTIC_RUN_ID", fmt::format("{}.{}", environment("SLURM_JOB_ID").value_or("0"),
+                                              environment("SLURM_STEP_ID").value_or("0"))}};
 }
 
 std::string step_name(const Lookup& environment) {

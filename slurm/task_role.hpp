@@ -91,12 +91,19 @@ Result<std::vector<std::pair<std::string, std::string>>> role_environment(const 
                                                                           const std::filesystem::path& plan_path,
                                                                           const Lookup& environment);
 
-/// Variables by which PyTorch's env:// finds the other ranks: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-/// MASTER_ADDR and MASTER_PORT. LOCAL_RANK is the index of the task's device among
+/// How the ranks of a program of PyTorch are numbered, and where they meet.
+struct TorchRanks {
+  int port = 0;           ///< TCP port on the node of rank 0
+  bool by_stage = false;  ///< by stage, then pipeline; else as the plan does, by pipeline, then stage
+};
+
+/// Variables by which PyTorch's env:// finds the other ranks, as torchrun sets them: RANK, WORLD_SIZE, LOCAL_RANK,
+/// LOCAL_WORLD_SIZE, GROUP_RANK (the node's index in `step`), MASTER_ADDR, MASTER_PORT; and TORCHELASTIC_RUN_ID,
+/// without which Lightning would take SLURM_PROCID for the rank. LOCAL_RANK is the index of the task's device among
 /// those that it sees: 0 where it sees its own alone, by `role`, role_environment(), or by its own environment.
 std::vector<std::pair<std::string, std::string>> torch_environment(
-    const TaskRole& task, const std::vector<std::pair<std::string, std::string>>& role, int port,
-    const Lookup& environment);
+    const TaskRole& task, const Plan& plan, const Step& step, const TorchRanks& ranks,
+    const std::vector<std::pair<std::string, std::string>>& role, const Lookup& environment);
 
 /// "12.0.3": job, step and task, as SAILOR_STEP names them; empty outside of a step.
 std::string step_name(const Lookup& environment);

@@ -35,40 +35,46 @@ CommandLine command_line() {
                        .help = "program and arguments, after '--'; none: print the place of each task",
                        .required = false,
                        .repeatable = true}},
-      .options = {{.name = "plan",
-                   .value_name = "FILE",
-                   .help = "plan file (plan.toml); must be readable on the nodes"},
-                  {.name = "site-variables",
-                   .value_name = "NAME",
-                   .help = "set the variables that this site file wants, but those that are set: a name of its folder, "
-                           "or a file (*.toml)"},
-                  {.name = "software",
-                   .value_name = "NAME",
-                   .help = "software environment of the site file; only from the command line, since SAILOR_SOFTWARE "
-                           "is for sailor-submit [default: the site's usual one]"},
-                  {.name = "memory-nodes",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "memory of the program comes from these NUMA nodes only; also without --plan",
-                   .repeatable = true,
-                   .minimum = 0,
-                   .maximum = 1023},
-                  {.name = "torch-port",
-                   .type = OptionType::integer,
-                   .value_name = "PORT",
-                   .help = "for programs of PyTorch: set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR "
-                           "(the node of the plan's rank 0) and MASTER_PORT, this TCP port [default: none of them]",
-                   .minimum = 1024,
-                   .maximum = 65535},
-                  {.name = "write-node-facts",
-                   .value_name = "FILE",
-                   .help = "in a job's script: write what slurm.conf and the topology say of its nodes, and end"},
-                  shared::node_facts(),
-                  {.name = "devices",
-                   .value_name = "FOLDER",
-                   .help = "where the driver describes the node's GPUs, which are compared with the plan's",
-                   .default_value = "/proc/driver/nvidia/gpus"},
-                  shared::gpus_file()},
+      .options =
+          {{.name = "plan", .value_name = "FILE", .help = "plan file (plan.toml); must be readable on the nodes"},
+           {.name = "site-variables",
+            .value_name = "NAME",
+            .help = "set the variables that this site file wants, but those that are set: a name of its folder, "
+                    "or a file (*.toml)"},
+           {.name = "software",
+            .value_name = "NAME",
+            .help = "software environment of the site file; only from the command line, since SAILOR_SOFTWARE "
+                    "is for sailor-submit [default: the site's usual one]"},
+           {.name = "memory-nodes",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "memory of the program comes from these NUMA nodes only; also without --plan",
+            .repeatable = true,
+            .minimum = 0,
+            .maximum = 1023},
+           {.name = "torch-port",
+            .type = OptionType::integer,
+            .value_name = "PORT",
+            .help = "for programs of PyTorch: set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, "
+                    "MASTER_ADDR (the node of the plan's rank 0), MASTER_PORT, this TCP port, and "
+                    "TORCHELASTIC_RUN_ID, as torchrun does [default: none of them]",
+            .minimum = 1024,
+            .maximum = 65535},
+           {.name = "torch-ranks",
+            .value_name = "ORDER",
+            .help = "with --torch-port, how the program numbers ranks: as the plan, by pipeline, then stage "
+                    "(Megatron-Core with --use-tp-pp-dp-mapping); by stage, then pipeline (torchtitan, DeepSpeed)",
+            .default_value = "plan",
+            .choices = {"plan", "stage"}},
+           {.name = "write-node-facts",
+            .value_name = "FILE",
+            .help = "in a job's script: write what slurm.conf and the topology say of its nodes, and end"},
+           shared::node_facts(),
+           {.name = "devices",
+            .value_name = "FOLDER",
+            .help = "where the driver describes the node's GPUs, which are compared with the plan's",
+            .default_value = "/proc/driver/nvidia/gpus"},
+           shared::gpus_file()},
       .examples = {{"srun -n 2 sailor-launch --plan plan.toml", "which task would be which rank of the plan"},
                    {"srun --mpi=pmix -n 2 sailor-launch --plan plan.toml -- sailor-train plan.toml --data corpus "
                     "--iterations 100",
@@ -192,6 +198,12 @@ Result<void> run(const Options& options, const Environment& environment) {
                       !lookup("SAILOR_RANK").value_or("").empty() &&
                       lookup("SAILOR_STEP").value_or("") == slurm::step_name(lookup);
   const bool for_torch = options.has("torch-port");
+  const slurm::TorchRanks ranks{.port = static_cast<int>(options.integer("torch-port")),
+                                .by_stage = options.text("torch-ranks") == "stage"};
+  if (ranks.by_stage && !for_torch)
+    return fail_once(Error{ErrorCode::usage, "--torch-ranks numbers the ranks of PyTorch, which get no variables",
+                           "use --torch-port PORT, too"},
+                     environment, "SLURM_PROCID");
   if (placed && !for_torch && !command.empty()) return become(command);
 
   auto step = slurm::read_step(lookup);
@@ -214,8 +226,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   spdlog::debug("{}", slurm::describe(*task, *step));
   for (const auto& [name, value] : *variables) ::setenv(name.c_str(), value.c_str(), 1);
   if (for_torch)
-    for (const auto& [name, value] :
-         slurm::torch_environment(*task, *variables, static_cast<int>(options.integer("torch-port")), lookup))
+    for (const auto& [name, value] : slurm::torch_environment(*task, *plan, *step, ranks, *variables, lookup))
       ::setenv(name.c_str(), value.c_str(), 1);
   const std::vector<int> allowed = allowed_cores();
   if (const std::vector<int> own = slurm::cores_of_task(*task, allowed, lookup); own != allowed)

@@ -14,7 +14,9 @@ namespace {
 
 constexpr std::string_view deepspeed_name = "DeepSpeed";
 
-Result<void> check_deepspeed(const Plan& plan, const Grid& grid) {
+Result<void> check_deepspeed(const Plan& plan, const Grid& grid, Ranks ranks) {
+  // Its topology has the axes pipe, data and model, of which the last varies fastest.
+  if (ranks == Ranks::in_plan_order) SAILOR_CHECK(check_order_by_stage(plan, grid, deepspeed_name, "deepspeed"));
   if (plan.job.precision == Precision::tf32)
     return cannot_run(deepspeed_name, "precision tf32, which its configuration does not turn on",
                       "plan with --precision bf16, fp16 or fp32");
@@ -53,10 +55,10 @@ std::vector<std::string> notes_of(const Grid& grid) {
 
 }  // namespace
 
-Result<Handover> write_deepspeed(const Plan& plan, const Model& model, std::string_view /*writer*/) {
+Result<Handover> write_deepspeed(const Plan& plan, const Model& model, std::string_view /*writer*/, Ranks ranks) {
   const auto grid = grid_of(plan, model, deepspeed_name, "megatron-deepspeed");
   if (!grid) return fail(grid.error());
-  SAILOR_CHECK(check_deepspeed(plan, *grid));
+  SAILOR_CHECK(check_deepspeed(plan, *grid, ranks));
   if (grid->context_parallel > 1 || grid->expert_parallel > 1)
     return cannot_run(deepspeed_name, "context or expert parallelism, which its configuration does not say",
                       "plan with --pin context_parallel=1 --pin expert_parallel=1, or hand the plan to megatron");
@@ -66,7 +68,7 @@ Result<Handover> write_deepspeed(const Plan& plan, const Model& model, std::stri
   json["zero_optimization"]["stage"] = static_cast<int>(plan.optimizer_sharding);
   if (plan.job.precision == Precision::bf16) json["bf16"]["enabled"] = true;
   if (plan.job.precision == Precision::fp16) json["fp16"]["enabled"] = true;
-  return Handover{.text = json.dump(2) + "\n", .notes = notes_of(*grid)};
+  return Handover{.body = json.dump(2) + "\n", .settings = {"--deepspeed_config"}, .notes = notes_of(*grid)};
 }
 
 }  // namespace sailor::handover

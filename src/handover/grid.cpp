@@ -99,6 +99,21 @@ Result<Grid> grid_of(const Plan& plan, const Model& model, std::string_view fram
   return grid;
 }
 
+Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::string_view framework,
+                                  std::string_view /*format*/) {
+  if (grid.pipeline_parallel == 1 || grid.data_parallel == 1) return {};
+  const Stage& first = plan.pipelines.front().stages.front();
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages)
+      if (stage.gpu != first.gpu || stage.zone != first.zone)
+        return cannot_run(framework,
+                          fmt::format("pipelines on {} and {}, as it numbers ranks by stage and not by pipeline",
+                                      first.gpu == stage.gpu ? first.zone : first.gpu,
+                                      first.gpu == stage.gpu ? stage.zone : stage.gpu),
+                          fmt::format("plan with --pin gpu={} and one zone", first.gpu));
+  return {};
+}
+
 std::vector<std::string> header_lines(const Plan& plan, const Grid& grid, std::string_view writer) {
   std::vector<std::string> lines{
       fmt::format("Written by {} from a plan for {} in {}: {}.", writer, plan.job.model, to_string(plan.job.precision),

@@ -43,6 +43,12 @@ Result<Grid> grid_of(const Plan& plan, const Model& model, std::string_view fram
 /// The error for what a framework cannot run.
 tl::unexpected<Error> cannot_run(std::string_view framework, std::string_view what, std::string hint);
 
+/// Checks where the ranks of a framework run that numbers them by stage, not by pipeline, if each starts where the plan
+/// has the rank of its number: among equal GPUs in one zone that changes nothing but who is whose neighbour. Errors:
+/// unavailable.
+Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::string_view framework,
+                                  std::string_view format);
+
 /// Lines of a header, without comment signs: what the plan is, and what was predicted for which framework.
 std::vector<std::string> header_lines(const Plan& plan, const Grid& grid, std::string_view writer);
 /// Each line as a comment.

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "core/shell.hpp"
@@ -57,8 +57,32 @@ std::vector<Argument> precision_and_memory(const Plan& plan, const Grid& grid) {
   return arguments;
 }
 
-std::string as_array(const std::vector<Section>& sections) {
-  std::string text = "SAILOR_MEGATRON_ARGS=(\n";
+/// What the plan decides by leaving it out, or by saying it otherwise.
+constexpr std::array<std::string_view, 15> decided_without_value{"--sequence-parallel",
+                                                                 "--pipeline-model-parallel-layout",
+                                                                 "--num-virtual-stages-per-pipeline-rank",
+                                                                 "--num-layers-per-virtual-pipeline-stage",
+                                                                 "--decoder-first-pipeline-num-layers",
+                                                                 "--decoder-last-pipeline-num-layers",
+                                                                 "--use-tp-pp-dp-mapping",
+                                                                 "--use-distributed-optimizer",
+                                                                 "--expert-model-parallel-size",
+                                                                 "--bf16",
+                                                                 "--fp16",
+                                                                 "--recompute-activations",
+                                                                 "--recompute-granularity",
+                                                                 "--recompute-method",
+                                                                 "--recompute-num-layers"};
+
+std::vector<std::string> names_of(const std::vector<Section>& sections) {
+  std::vector<std::string> names(decided_without_value.begin(), decided_without_value.end());
+  for (const Section& section : sections)
+    for (const Argument& argument : section.arguments) names.push_back(argument.name);
+  return names;
+}
+
+std::string as_array(std::string_view array, const std::vector<Section>& sections) {
+  std::string text = fmt::format("{}=(\n", array);
   for (const Section& section : sections) {
     if (section.arguments.empty()) continue;
     text += fmt::format("  # {}\n", section.title);
@@ -103,7 +127,7 @@ Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_vie
   return grid;
 }
 
-Result<Handover> write_megatron(const Plan& plan, const Model& model, std::string_view writer) {
+Result<Handover> write_megatron(const Plan& plan, const Model& model, std::string_view writer, Ranks /*ranks*/) {
   const auto grid = megatron_grid(plan, model, megatron_name);
   if (!grid) return fail(grid.error());
   auto architecture = architecture_arguments(model, *grid);
@@ -117,14 +141,15 @@ Result<Handover> write_megatron(const Plan& plan, const Model& model, std::strin
   lines.emplace_back("Source this file in bash, and add what a plan does not say: data, tokenizer, learning rate,");
   lines.emplace_back("--train-iters:");
   lines.emplace_back("  torchrun ... pretrain_gpt.py \"${SAILOR_MEGATRON_ARGS[@]}\" --train-iters N ...");
-  std::string text = as_comment(lines);
+  const std::vector<Section> sections{{"parallelism", parallelism(plan, *grid)},
+                                      {"batch", batch(plan, *grid)},
+                                      {"precision and recomputation", precision_and_memory(plan, *grid)},
+                                      {"model", *std::move(architecture)}};
+  Handover handover{.header = as_comment(lines), .array = "SAILOR_MEGATRON_ARGS", .settings = names_of(sections)};
   // arguments.py requires it with tensor parallelism on every GPU before Blackwell.
-  if (grid->tensor_parallel > 1) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
-  text += as_array({{"parallelism", parallelism(plan, *grid)},
-                    {"batch", batch(plan, *grid)},
-                    {"precision and recomputation", precision_and_memory(plan, *grid)},
-                    {"model", *std::move(architecture)}});
-  return Handover{.text = std::move(text)};
+  if (grid->tensor_parallel > 1) handover.body = "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+  handover.body += as_array(handover.array, sections);
+  return handover;
 }
 
 }  // namespace sailor::handover

@@ -27,21 +27,6 @@ struct Settings {
 
 bool is_model_parallel(const Grid& grid) { return grid.tensor_parallel > 1 || grid.pipeline_parallel > 1; }
 
-/// torchtitan numbers ranks by stage first. On equal GPUs that changes nothing but who is whose neighbour.
-Result<void> check_rank_order(const Plan& plan, const Grid& grid) {
-  if (grid.pipeline_parallel == 1 || grid.data_parallel == 1) return {};
-  const Stage& first = plan.pipelines.front().stages.front();
-  for (const Pipeline& pipeline : plan.pipelines)
-    for (const Stage& stage : pipeline.stages)
-      if (stage.gpu != first.gpu || stage.zone != first.zone)
-        return cannot_run(torchtitan_name,
-                          fmt::format("pipelines on {} and {}, as it numbers ranks by stage and not by pipeline",
-                                      first.gpu == stage.gpu ? first.zone : first.gpu,
-                                      first.gpu == stage.gpu ? stage.zone : stage.gpu),
-                          fmt::format("plan with --pin gpu={} and one zone", first.gpu));
-  return {};
-}
-
 Result<void> set_sharding(const Plan& plan, Settings& settings) {
   const Grid& grid = settings.grid;
   if (grid.data_parallel == 1) {
@@ -62,11 +47,12 @@ Result<void> set_sharding(const Plan& plan, Settings& settings) {
   return {};
 }
 
-Result<Settings> settings_of(const Plan& plan, const Model& model) {
+Result<Settings> settings_of(const Plan& plan, const Model& model, Ranks ranks) {
   auto grid = grid_of(plan, model, torchtitan_name, "torch-fsdp");
   if (!grid) return fail(grid.error());
   Settings settings{.grid = *std::move(grid), .reshard = {}, .schedule = {}};
-  SAILOR_CHECK(check_rank_order(plan, settings.grid));
+  if (ranks == Ranks::in_plan_order)
+    SAILOR_CHECK(check_order_by_stage(plan, settings.grid, torchtitan_name, "torchtitan"));
   if (settings.grid.expert_parallel > 1)
     return cannot_run(torchtitan_name, "expert parallelism, whose settings Sailor does not write yet",
                       "plan with --pin expert_parallel=1, or hand the plan to megatron");
@@ -146,14 +132,14 @@ std::vector<Setting> common_settings(const Plan& plan, const Settings& settings)
 
 }  // namespace
 
-Result<Handover> write_torchtitan_toml(const Plan& plan, const Model& model, std::string_view writer) {
-  const auto settings = settings_of(plan, model);
+Result<Handover> write_torchtitan_toml(const Plan& plan, const Model& model, std::string_view writer, Ranks ranks) {
+  const auto settings = settings_of(plan, model, ranks);
   if (!settings) return fail(settings.error());
   std::vector<std::string> lines{"Sections of a configuration of torchtitan 0.2 for a plan of Sailor."};
   const auto more = header(plan, *settings, writer);
   lines.insert(lines.end(), more.begin(), more.end());
   lines.push_back(fmt::format("Put them into a file with [model] ({}), data and optimizer.", model_text(model)));
-  std::string text = as_comment(lines);
+  std::string text;
   std::string_view section;
   for (const Setting& setting : common_settings(plan, *settings)) {
     if (setting.section != section) text += fmt::format("\n[{}]\n", setting.section);
@@ -169,11 +155,11 @@ Result<Handover> write_torchtitan_toml(const Plan& plan, const Model& model, std
   }
   text += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n",
                       settings->grid.recompute == Recompute::full ? "full" : "none");
-  return Handover{.text = std::move(text)};
+  return Handover{.header = as_comment(lines), .body = std::move(text)};
 }
 
-Result<Handover> write_torchtitan(const Plan& plan, const Model& model, std::string_view writer) {
-  const auto settings = settings_of(plan, model);
+Result<Handover> write_torchtitan(const Plan& plan, const Model& model, std::string_view writer, Ranks ranks) {
+  const auto settings = settings_of(plan, model, ranks);
   if (!settings) return fail(settings.error());
   std::vector<std::string> lines{"Overrides of a configuration of torchtitan 0.3 for a plan of Sailor."};
   const auto more = header(plan, *settings, writer);
@@ -181,7 +167,9 @@ Result<Handover> write_torchtitan(const Plan& plan, const Model& model, std::str
   lines.push_back("Source this file in bash. Name a registered configuration of");
   lines.push_back(model_text(model) + "; overrides of your own go before the array:");
   lines.emplace_back("  torchrun ... -m torchtitan.train --module M --config C \"${SAILOR_TORCHTITAN_ARGS[@]}\"");
-  std::string text = as_comment(lines) + "SAILOR_TORCHTITAN_ARGS=(\n";
+  Handover handover{
+      .header = as_comment(lines), .array = "SAILOR_TORCHTITAN_ARGS", .settings = {"activation-checkpoint:"}};
+  std::string text = handover.array + "=(\n";
   if (settings->grid.pipeline_parallel > 1) {
     std::vector<std::string> parts;
     for (const auto& part : modules(settings->grid, "lm_head"))
@@ -190,11 +178,15 @@ Result<Handover> write_torchtitan(const Plan& plan, const Model& model, std::str
     text += fmt::format("  --parallelism.module_fqns_per_model_part\n    {}\n", fmt::join(parts, "\n    "));
     text += "  --training.disable_cuda_graphs\n";  // torchtitan refuses both together
   }
-  for (const Setting& setting : common_settings(plan, *settings))
+  handover.settings.emplace_back("--parallelism.module_fqns_per_model_part");
+  for (const Setting& setting : common_settings(plan, *settings)) {
     text += fmt::format("  --{}.{} {}\n", setting.section, setting.key, setting.value);
+    handover.settings.push_back(fmt::format("--{}.{}", setting.section, setting.key));
+  }
   // The kind of recomputation is a subcommand, after the options.
   text += fmt::format("  activation-checkpoint:{}\n", settings->grid.recompute == Recompute::full ? "full" : "none");
-  return Handover{.text = text + ")\n"};
+  handover.body = text + ")\n";
+  return handover;
 }
 
 }  // namespace sailor::handover

@@ -38,13 +38,13 @@ Plan llama_plan(const std::vector<int>& ends, int data_parallel = 2, int tensor_
 std::string written(Format format, const Plan& plan, const Model& model = llama()) {
   const auto result = hand_over(format, plan, model, "a test");
   EXPECT_TRUE(result.has_value()) << result.error().message();
-  return result ? result->text : "";
+  return result ? result->text() : "";
 }
 
 void expect_refused(Format format, const Plan& plan, const Model& model, const std::string& what,
                     const std::string& hint) {
   const auto result = hand_over(format, plan, model, "a test");
-  ASSERT_FALSE(result.has_value()) << result->text;
+  ASSERT_FALSE(result.has_value()) << result->text();
   EXPECT_NE(result.error().what.find(what), std::string::npos) << result.error().what;
   EXPECT_NE(result.error().hint.find(hint), std::string::npos) << result.error().hint;
 }
@@ -65,12 +65,27 @@ std::map<std::string, std::string> arguments_of(const std::string& text) {
   return arguments;
 }
 
-std::map<std::string, std::string> known_arguments() {
+/// A list of names in tests/data, each with what stands behind it.
+std::map<std::string, std::string> known_names(const std::string& file) {
   std::map<std::string, std::string> known;
-  std::istringstream lines(read_text_file(source / "tests/data/megatron_arguments.txt").value());
+  std::istringstream lines(read_text_file(source / "tests/data" / file).value());
   for (std::string line; std::getline(lines, line);)
-    if (line.starts_with("--")) known[line.substr(0, line.find(' '))] = line.substr(line.find(' ') + 1);
+    if (!line.starts_with("#")) known[line.substr(0, line.find(' '))] = line.substr(line.find(' ') + 1);
   return known;
+}
+
+/// Values of NeMo's overrides by key, without quotes.
+std::map<std::string, std::string> overrides_of(const std::string& text) {
+  std::map<std::string, std::string> overrides;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("  ") || line.starts_with("  #")) continue;
+    const std::size_t equals = line.find('=');
+    std::string value = line.substr(equals + 1);
+    std::erase(value, '\'');
+    EXPECT_TRUE(overrides.emplace(line.substr(2, equals - 2), value).second) << line << " is there twice";
+  }
+  return overrides;
 }
 
 TEST(Handover, MegatronGetsUnequalStages) {
@@ -138,7 +153,7 @@ TEST(Handover, MegatronGetsExpertsLatentAttentionAndWindows) {
 }
 
 TEST(Handover, EveryArgumentIsOneOfMegatrons) {
-  const auto known = known_arguments();
+  const auto known = known_names("megatron_arguments.txt");
   ASSERT_GT(known.size(), 50U);
   Model model = llama();
   model.experts = {.count = 8, .per_token = 2, .feed_forward = 14336, .capacity_factor = 1.5};
@@ -232,7 +247,7 @@ TEST(Handover, DeepSpeedGetsItsFileAndTheUserTheRest) {
   for (Stage& stage : plan.pipelines[0].stages) stage.recompute = Recompute::full;
   const auto result = hand_over(Format::deepspeed, plan, llama(), "a test");
   ASSERT_TRUE(result.has_value()) << result.error().message();
-  const auto json = nlohmann::json::parse(result->text);
+  const auto json = nlohmann::json::parse(result->text());
   EXPECT_EQ(json, nlohmann::json::parse(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2,
       "gradient_accumulation_steps": 16, "zero_optimization": {"stage": 1}, "bf16": {"enabled": true}})"));
   ASSERT_EQ(result->notes.size(), 3U);
@@ -241,11 +256,89 @@ TEST(Handover, DeepSpeedGetsItsFileAndTheUserTheRest) {
   EXPECT_NE(result->notes[2].find("recomputes activations (full)"), std::string::npos);
 }
 
+TEST(Handover, FrameworksThatNumberRanksByStageGetMixedGpusOnlyWhereEveryRankGetsItsPlace) {
+  // Stages on unlike GPUs: by torchrun, rank 4 of 16 would run stage 0 of pipeline 1 where the plan has stage 1 of 0.
+  Plan plan = llama_plan({17, 34});
+  plan.pipelines[0].stages[1].gpu = "A100-80";
+  expect_refused(Format::deepspeed, plan, llama(), "pipelines on H200-141 and A100-80, as it numbers ranks by stage",
+                 "--pin gpu=H200-141");
+  for (const Format format : {Format::deepspeed, Format::torchtitan}) {
+    const auto placed = hand_over(format, plan, llama(), "a test", Ranks::as_numbered);
+    EXPECT_TRUE(placed.has_value()) << placed.error().message();
+  }
+  EXPECT_TRUE(hand_over(Format::deepspeed, llama_plan({17, 34}), llama(), "a test").has_value());
+}
+
 TEST(Handover, DeepSpeedRefusesPipelinesThatItDividesOtherwise) {
   expect_refused(Format::deepspeed, llama_plan({10, 34}), llama(), "stages of unequal layers", "pipeline_parallel=1");
   Plan plan = llama_plan({17, 34});
   plan.optimizer_sharding = OptimizerSharding::zero2;
   expect_refused(Format::deepspeed, plan, llama(), "zero2 beside pipelines", "optimizer_sharding=zero1");
+}
+
+TEST(Handover, NemoGetsUnequalStages) {
+  Plan plan = llama_plan({9, 18, 26, 34});
+  plan.prediction = PlanPrediction{.iteration_time = Seconds(4.5), .peak_memory = gib * 61.0};
+  EXPECT_TRUE(matches_golden("handover_nemo.txt", written(Format::nemo, plan)));
+}
+
+TEST(Handover, NemoGetsTheSamePlanAsMegatron) {
+  Plan plan = llama_plan({17, 34}, 2, 4);
+  plan.schedule = Schedule::interleaved_1f1b;
+  std::vector<Stage>& stages = plan.pipelines[0].stages;
+  stages[0].layers = {0, 9};
+  stages[1].layers = {9, 17};
+  stages[0].later_chunks = {{17, 26}};
+  stages[1].later_chunks = {{26, 34}};
+  for (Stage& stage : stages) stage.recompute = Recompute::full;
+  const auto megatron = arguments_of(written(Format::megatron, plan));
+  const auto nemo = overrides_of(written(Format::nemo, plan));
+  for (const auto& [argument, key] : std::map<std::string, std::string>{
+           {"--tensor-model-parallel-size", "trainer.strategy.tensor_model_parallel_size"},
+           {"--pipeline-model-parallel-size", "trainer.strategy.pipeline_model_parallel_size"},
+           {"--pipeline-model-parallel-layout", "trainer.strategy.pipeline_model_parallel_layout"},
+           {"--context-parallel-size", "trainer.strategy.context_parallel_size"},
+           {"--micro-batch-size", "data.micro_batch_size"},
+           {"--global-batch-size", "data.global_batch_size"},
+           {"--seq-length", "data.seq_length"},
+           {"--recompute-granularity", "model.config.recompute_granularity"},
+           {"--recompute-method", "model.config.recompute_method"},
+           {"--recompute-num-layers", "model.config.recompute_num_layers"},
+           {"--num-layers", "model.config.num_layers"},
+           {"--hidden-size", "model.config.hidden_size"},
+           {"--ffn-hidden-size", "model.config.ffn_hidden_size"},
+           {"--num-query-groups", "model.config.num_query_groups"}})
+    EXPECT_EQ(nemo.at(key), megatron.at(argument)) << key;
+  EXPECT_EQ(nemo.at("trainer.strategy.virtual_pipeline_model_parallel_size"), "2");
+  // Nothing of the recipe's own is left where the plan has none of it.
+  plan = llama_plan({34}, 1, 1);
+  plan.optimizer_sharding = OptimizerSharding::none;
+  const auto plain = overrides_of(written(Format::nemo, plan));
+  for (const char* key : {"trainer.strategy.virtual_pipeline_model_parallel_size",
+                          "trainer.strategy.pipeline_model_parallel_layout", "model.config.recompute_granularity"})
+    EXPECT_EQ(plain.at(key), "None") << key;
+  for (const char* key : {"trainer.strategy.sequence_parallel", "optim.config.use_distributed_optimizer",
+                          "trainer.strategy.ddp.overlap_grad_reduce", "trainer.strategy.ddp.overlap_param_gather"})
+    EXPECT_EQ(plain.at(key), "False") << key;
+}
+
+TEST(Handover, EveryOverrideIsOneOfNemos) {
+  const auto known = known_names("nemo_overrides.txt");
+  Model model = llama();
+  model.experts = {.count = 8, .per_token = 2, .feed_forward = 14336};
+  const auto overrides = overrides_of(written(Format::nemo, llama_plan({9, 18, 26, 34}), model));
+  for (const auto& [key, value] : overrides) EXPECT_TRUE(known.contains(key)) << key;
+  EXPECT_EQ(overrides.size(), known.size());
+}
+
+TEST(Handover, NemoRefusesWhatItCannotRun) {
+  Plan plan = llama_plan({17, 34});
+  plan.job.precision = Precision::fp32;
+  expect_refused(Format::nemo, plan, llama(), "NeMo cannot run this: precision fp32", "--precision bf16");
+  plan = llama_plan({17, 34});
+  plan.optimizer_sharding = OptimizerSharding::zero2;
+  expect_refused(Format::nemo, plan, llama(), "optimizer_sharding zero2", "optimizer_sharding=zero1");
+  expect_refused(Format::nemo, llama_plan({34}, 2, 16), llama(), "8 key and value heads", "tensor_parallel");
 }
 
 TEST(Handover, ContextAndExpertParallelismReachMegatronAndNoOtherThatCannotSayThem) {
@@ -257,6 +350,9 @@ TEST(Handover, ContextAndExpertParallelismReachMegatronAndNoOtherThatCannotSayTh
   const auto arguments = arguments_of(written(Format::megatron, plan, model));
   EXPECT_EQ(arguments.at("--context-parallel-size"), "2");
   EXPECT_EQ(arguments.at("--expert-model-parallel-size"), "4");
+  const auto overrides = overrides_of(written(Format::nemo, plan, model));
+  EXPECT_EQ(overrides.at("trainer.strategy.context_parallel_size"), "2");
+  EXPECT_EQ(overrides.at("trainer.strategy.expert_model_parallel_size"), "4");
   expect_refused(Format::torchtitan, plan, model, "expert", "--pin expert_parallel=1");
   expect_refused(Format::deepspeed, plan, model, "context or expert parallelism", "megatron");
 }

@@ -339,17 +339,42 @@ TEST(TaskRoleEnvironment, NamesTheRoleAndOneGpu) {
                               {"SAILOR_LOCAL_RANK", "1"}}));
 }
 
+TEST(TaskRoleEnvironment, PyTorchRanksCanBeNumberedByStage) {
+  // Two pipelines of two stages, tensor parallelism 2. By pipeline: P0S0 0-1, P0S1 2-3, P1S0 4-5, P1S1 6-7; by stage:
+  // P0S0 0-1, P1S0 2-3, P0S1 4-5, P1S1 6-7.
+  const std::vector<Stage> pipeline{stage("GH200-96", 2), stage("GH200-96", 2)};
+  const Plan plan = plan_of({pipeline, pipeline});
+  Step step;
+  step.nodes = {{.name = "gh1", .tasks = 4}, {.name = "gh2", .tasks = 4}};
+  std::map<std::string, std::string> numbers;
+  for (const bool by_stage : {false, true})
+    for (const std::size_t node : {0U, 1U})
+      for (const int local : {0, 1, 2, 3}) {
+        step.own_node = node;
+        step.local_task = local;
+        const auto task = find_role(plan, step, nullptr);
+        ASSERT_TRUE(task) << task.error().message();
+        for (const auto& [name, value] : torch_environment(*task, plan, step, {.port = 29500, .by_stage = by_stage}, {},
+                                                           in({{"SLURM_JOB_ID", "12"}})))
+          if (name == "RANK") numbers[by_stage ? "stage" : "plan"] += value;
+      }
+  EXPECT_EQ(numbers["plan"], "01234567");
+  EXPECT_EQ(numbers["stage"], "01452367");
+}
+
 TEST(TaskRoleEnvironment, PyTorchFindsTheFirstRankOfThePlan) {
   const auto step = read_step(in(heterogeneous("a1", "3")));
   ASSERT_TRUE(step) << step.error().message();
   const auto task = find_role(mixed_plan(), *step, &gpus());
   ASSERT_TRUE(task) << task.error().message();
   const auto of = [&](const Variables& role, const Variables& environment) {
-    const auto variables = torch_environment(*task, {role.begin(), role.end()}, 29500, in(environment));
+    const auto variables =
+        torch_environment(*task, mixed_plan(), *step, {.port = 29500}, {role.begin(), role.end()}, in(environment));
     return Variables(variables.begin(), variables.end());
   };
-  const Variables alone{{"RANK", "7"},          {"WORLD_SIZE", "8"},     {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "4"},
-                        {"MASTER_ADDR", "gh1"}, {"MASTER_PORT", "29500"}};
+  const Variables alone{
+      {"RANK", "7"},       {"WORLD_SIZE", "8"},    {"LOCAL_RANK", "0"},      {"LOCAL_WORLD_SIZE", "4"},
+      {"GROUP_RANK", "2"}, {"MASTER_ADDR", "gh1"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "0.0"}};
   // One GPU that Sailor or Slurm chose is number 0 of those that the task sees.
   EXPECT_EQ(of({{"CUDA_VISIBLE_DEVICES", "3"}}, {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}), alone);
   EXPECT_EQ(of({}, {{"CUDA_VISIBLE_DEVICES", "3"}}), alone);

@@ -14,7 +14,7 @@ void add_handover_formats(Option& format) {
   auto names = handover::format_choices();
   std::move(names.begin(), names.end(), std::back_inserter(format.choices));
   format.help +=
-      "; megatron, torchtitan (0.3), torchtitan-toml (0.2) and deepspeed write the plan for these frameworks";
+      "; megatron, torchtitan (0.3), torchtitan-toml (0.2), deepspeed and nemo write the plan for these frameworks";
 }
 
 bool is_handover_format(const std::string& format) { return handover::parse_format(format).has_value(); }
@@ -31,7 +31,7 @@ Result<std::string> in_handover_format(const std::string& format, const Plan& pl
     spdlog::warn("time and memory of this plan were predicted for framework {}; --framework {} predicts what {} does",
                  made_for, fitting, format);
   for (const std::string& note : written->notes) spdlog::warn("--format {}: {}", format, note);
-  return std::move(written->text);
+  return written->text();
 }
 
 }  // namespace sailor::apps
