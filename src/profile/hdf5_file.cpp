@@ -450,6 +450,10 @@ Result<void> FileReader::table(const std::string& name, const std::vector<Column
   std::size_t row_size = 0;
   for (const ColumnInfo& column : columns) {
     const int index = H5Tget_member_index(type.get(), column.name.c_str());
+    if (index < 0 && column.may_be_missing) {
+      fields.push_back({.type = {}, .offset = row_size, .length = 0});
+      continue;
+    }
     if (index < 0) return invalid(fmt::format("dataset '/{}' has no field '{}'", name, column.name));
     Field field;
     field.offset = row_size;
@@ -481,7 +485,7 @@ Result<void> FileReader::table(const std::string& name, const std::vector<Column
   }
   const Handle memory_type(H5Tcreate(H5T_COMPOUND, row_size), H5Tclose);
   for (std::size_t i = 0; i < columns.size(); ++i)
-    if (H5Tinsert(memory_type.get(), columns[i].name.c_str(), fields[i].offset, fields[i].type.get()) < 0)
+    if (fields[i].type && H5Tinsert(memory_type.get(), columns[i].name.c_str(), fields[i].offset, fields[i].type.get()) < 0)
       return state_->damaged(fmt::format("field '{}' of dataset '/{}'", columns[i].name, name));
 
   const Handle space(H5Dget_space(dataset->get()), H5Sclose);
@@ -509,6 +513,7 @@ Result<void> FileReader::table(const std::string& name, const std::vector<Column
     std::optional<BlockProblem> earliest;
     std::size_t column = 0;
     for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (!fields[i].type) continue;
       const FieldBlock values(buffer.data() + fields[i].offset, row_size, fields[i].length, fields[i].space_padded);
       auto problem = block(first, count, i, values);
       if (!problem || (earliest && earliest->row <= problem->row)) continue;

@@ -27,6 +27,7 @@ struct ColumnInfo {
   std::string name;
   ColumnType type = ColumnType::number;
   std::string unit;
+  bool may_be_missing = false;  ///< files of earlier versions do not have it: it then keeps its default
 };
 
 /// One field of several rows, as read from the file.

@@ -262,6 +262,7 @@ Result<LayerPrice> LayerCosts::price(const LayerKey& key) const {
   auto measured = profile_.layer(key);
   if (measured) return LayerPrice{.cost = *measured, .basis = Basis::look_up, .sources = {}};
   if (measured_only_) return fail(measured.error());
+  if (auto found = look_up(key)) return std::move(*found);
   if (auto found = between_micro_batches(key)) return std::move(*found);
   if (auto found = between_tensor_parallel(key)) return std::move(*found);
   if (auto found = estimate(key, Basis::transfer)) return found;
@@ -270,6 +271,21 @@ Result<LayerPrice> LayerCosts::price(const LayerKey& key) const {
   Error error = measured.error();
   error.what += fmt::format("; nor can it be estimated: {}", found.error().what);
   return fail(std::move(error));
+}
+
+std::optional<LayerPrice> LayerCosts::look_up(const LayerKey& key) const {
+  if (const auto cost = profile_.layer(key)) return LayerPrice{.cost = *cost, .basis = Basis::look_up, .sources = {}};
+  if (measured_only_) return std::nullopt;
+  auto times = profile_.times_alone(key);
+  if (!times) return std::nullopt;
+  const LayerSizes sizes = sizes_of(key, {});
+  times->parameters = sizes.parameters;
+  times->activation = sizes.activation;
+  times->output = sizes.output;
+  times->workspace = sizes.workspace;
+  if (key.kind == LayerKind::block && key.first_layer > 0 && key.first_layer <= model_.blocks)
+    times->last_layer = std::min(times->last_layer, model_.alike_until(key.first_layer));
+  return LayerPrice{.cost = *times, .basis = Basis::look_up, .sources = "sizes by formula"};
 }
 
 std::optional<LayerPrice> LayerCosts::between_micro_batches(const LayerKey& key) const {
@@ -281,9 +297,7 @@ std::optional<LayerPrice> LayerCosts::between_micro_batches(const LayerKey& key)
       [&](int micro_batch) -> std::optional<LayerPrice> {
         LayerKey neighbour = key;
         neighbour.micro_batch = micro_batch;
-        const auto cost = profile_.layer(neighbour);
-        if (!cost) return std::nullopt;
-        return LayerPrice{.cost = *cost, .basis = Basis::look_up, .sources = {}};
+        return look_up(neighbour);
       },
       below, above);
   if (!found) return std::nullopt;
@@ -302,8 +316,7 @@ std::optional<LayerPrice> LayerCosts::between_tensor_parallel(const LayerKey& ke
       [&](int tensor_parallel) -> std::optional<LayerPrice> {
         LayerKey neighbour = key;
         neighbour.tensor_parallel = tensor_parallel;
-        if (const auto cost = profile_.layer(neighbour))
-          return LayerPrice{.cost = *cost, .basis = Basis::look_up, .sources = {}};
+        if (auto found = look_up(neighbour)) return found;
         return between_micro_batches(neighbour);
       },
       below, above);
@@ -453,7 +466,8 @@ std::string LayerCosts::explain(const LayerKey& key, const LayerPrice& price) co
                          to_string(key.precision), expect, 1.0 + error.wide);
   switch (price.basis) {
     case Basis::look_up:
-      return what + sizes + (key.is_divided() ? " (scaled from whole sequences with all experts)" : "");
+      return what + sizes + (key.is_divided() ? " (scaled from whole sequences with all experts)" : "") +
+             (price.sources.empty() ? "" : fmt::format(" ({})", price.sources));
     case Basis::between_micro_batches:
     case Basis::between_tensor_parallel:
       return fmt::format("{}{} (between {}; {})", what, sizes, price.sources, expect);

@@ -36,7 +36,8 @@ std::string_view to_string(Basis basis);
 struct LayerPrice {
   LayerCost cost{};
   Basis basis = Basis::look_up;
-  std::string sources{};  ///< "micro-batches 2 and 4", "GH200-96, A100-80"; empty for look_up and roofline
+  std::string sources{};  ///< "micro-batches 2 and 4", "GH200-96, A100-80"; empty for roofline, and for look_up unless
+                          ///< times were stored without sizes, which then are those of a formula
 };
 
 /// Half of the estimates are off by less than `typical`, nine of ten by less than `wide` (0.25 = 25%, either way as a
@@ -62,6 +63,10 @@ class LayerCosts {
   /// expected_error(). Errors: not_found, from the look-up if measured_only, or if the catalogue does not know the GPU
   /// or its rate. Several threads may call this at once.
   [[nodiscard]] const Result<LayerPrice>& find(const LayerKey& key) const;
+
+  /// Stored times with stored sizes; unless measured_only, where no sizes are stored, with estimated ones, and
+  /// LayerPrice::sources says so. std::nullopt: no times are stored.
+  [[nodiscard]] std::optional<LayerPrice> look_up(const LayerKey& key) const;
 
   /// The part of a layer's times that is attention, by their estimates. Errors: not_found.
   [[nodiscard]] Result<PassShares> attention_shares(const LayerKey& key) const;

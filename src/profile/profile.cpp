@@ -324,6 +324,20 @@ Result<LayerCost> Profile::layer(const LayerKey& wanted) const {
                    .origin = std::max(origin_of(time.session), origin_of(memory.session))};
 }
 
+std::optional<LayerCost> Profile::times_alone(const LayerKey& wanted) const {
+  const Precision stored = stored_precision(wanted.model, wanted.gpu, wanted.precision);
+  const auto row = times_.find(series_of(wanted, stored, wanted.gpu), wanted.micro_batch, wanted.busy_ranks,
+                               wanted.kind, wanted.first_layer);
+  if (!row) return std::nullopt;
+  const LayerTime& time = data_.layer_times[row.row->index];
+  if (time.update_scope != UpdateScope::layer) return std::nullopt;
+  return LayerCost{.forward = time.forward,
+                   .backward = time.backward,
+                   .update = time.update,
+                   .last_layer = row.end_layer,
+                   .origin = origin_of(time.session)};
+}
+
 const Profile::Link* Profile::find_link(const LinkKey& wanted, LinkKey* found) const {
   const auto route = links_.find(LinkRoute(wanted.from.gpu, wanted.to.gpu, wanted.scope, wanted.operation));
   if (route == links_.end()) return nullptr;

@@ -30,6 +30,13 @@ void add_times(std::vector<Column<Row>>& columns, const std::string& name, Membe
   for (std::size_t i = first; i < columns.size(); ++i) columns[i].optional = may_be_missing;
 }
 
+/// A column that stores of earlier versions do not have.
+template <class Row>
+Column<Row> added_later(Column<Row> column) {
+  column.info.may_be_missing = true;
+  return optional(std::move(column));
+}
+
 template <class Row>
 Column<Row> session_column() {
   return optional(hdf5::integer<Row>("session", SAILOR_MEMBER(session), {}));
@@ -77,7 +84,8 @@ const hdf5::Table<Session>& session_table() {
        optional(hdf5::free_text<Row>("source", SAILOR_MEMBER(provenance.source))),
        optional(hdf5::amount<Row>("lowest_clock_hz", "Hz", SAILOR_MEMBER(lowest_clock_hz))),
        optional(hdf5::amount<Row>("highest_clock_hz", "Hz", SAILOR_MEMBER(highest_clock_hz))),
-       optional(hdf5::amount<Row>("slowdown", "1", SAILOR_MEMBER(slowdown)))});
+       optional(hdf5::amount<Row>("slowdown", "1", SAILOR_MEMBER(slowdown))),
+       added_later(hdf5::free_text<Row>("notes", SAILOR_MEMBER(notes)))});
   return table;
 }
 

@@ -123,7 +123,8 @@ std::string profile_json(const ProfileData& data) {
                                 {"source", provenance.source},
                                 {"lowest_clock_hz", session.lowest_clock_hz},
                                 {"highest_clock_hz", session.highest_clock_hz},
-                                {"slowdown", session.slowdown}});
+                                {"slowdown", session.slowdown},
+                                {"notes", session.notes}});
   }
   root["layer_times"] = rows_of(data.layer_times);
   root["layer_memory"] = rows_of(data.layer_memory);

@@ -45,6 +45,11 @@ std::string with_interval(const TimeStatistics& time) {
   return fmt::format("{} ±{:.0f}%", format_time(time.median), 100.0 * reach);
 }
 
+/// "notes of <session>: ...": how the rows of an import were made; empty for what was measured directly.
+std::string notes_of(const Session& session) {
+  return session.notes.empty() ? "" : fmt::format("notes of {}: {}\n", session.id, session.notes);
+}
+
 std::string spread_of(const TimeStatistics& time) {
   return time.samples == 0 ? none : fmt::format("{:.0f}%", 100.0 * time.relative_spread());
 }
@@ -456,7 +461,7 @@ std::string session_table(const ProfileData& data, bool all) {
     if (session.highest_clock_hz > 0.0)
       text += fmt::format("clock: {} to {}\n", clock_of(session.lowest_clock_hz), clock_of(session.highest_clock_hz));
     if (session.slowdown > 0.0) text += fmt::format("slowdown: {:.2f}\n", session.slowdown);
-    return text;
+    return text + notes_of(session);
   }
   std::map<int, std::size_t> rows;
   auto count = [&](const auto& table) {
@@ -505,6 +510,7 @@ std::string session_table(const ProfileData& data, bool all) {
   text += table.to_string();
   if (shown < data.sessions.size())
     text += fmt::format("and {} before these: --all\n", plural(data.sessions.size() - shown, "session"));
+  for (std::size_t i = data.sessions.size() - shown; i < data.sessions.size(); ++i) text += notes_of(data.sessions[i]);
   return text;
 }
 

@@ -197,10 +197,12 @@ class TableMaker {
   /// The cost with the recomputation of `key`, measured or derived.
   Result<LayerCost> priced(const LayerKey& key) {
     if (key.recompute == Recompute::none) return plain_cost(key);
-    if (auto measured = env_.profile.layer(key); measured && !key.is_divided()) {
-      note(measured->origin);
-      return *measured;
-    }
+    if (!key.is_divided())
+      if (auto stored = costs_.look_up(key)) {
+        note(stored->cost.origin);
+        note_sizes(key, *stored);
+        return stored->cost;
+      }
     auto cost = plain_cost(without_recompute(key));
     if (!cost) return cost;
     if (key.kind != LayerKind::block) return cost;
@@ -220,9 +222,18 @@ class TableMaker {
     const Result<LayerPrice>& price = costs_.find(key);
     if (!price) return fail(price.error());
     note(price->cost.origin);
+    if (price->basis == Basis::look_up && !key.is_divided()) note_sizes(key, *price);
     if (price->basis != Basis::look_up || key.is_divided())
       inputs_.insert({.origin = price->cost.origin, .what = costs_.explain(key, *price)});
     return price->cost;
+  }
+
+  /// Sizes that are stored nowhere: the times beside them are measured.
+  void note_sizes(const LayerKey& key, const LayerPrice& price) {
+    if (price.sources.empty()) return;
+    inputs_.insert({.origin = Origin::estimated,
+                    .what = fmt::format("sizes of layers of {} on {} (the profile has times without sizes)", key.model,
+                                        key.gpu)});
   }
 
   void note(Origin origin) { table_.origin = std::max(table_.origin, origin); }

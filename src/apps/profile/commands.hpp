@@ -15,7 +15,8 @@ SubCommand layers_command();                ///< measure_layers.cpp
 SubCommand links_command();                 ///< measure_links.cpp
 SubCommand estimate_command();              ///< estimate_command.cpp
 SubCommand model_command();                 ///< model_command.cpp
-std::vector<SubCommand> text_commands();    ///< text_commands.cpp: export, import
+SubCommand export_command();                ///< export_command.cpp
+SubCommand import_command();                ///< import_command.cpp
 std::vector<SubCommand> manage_commands();  ///< manage_commands.cpp: list, merge, remove
 std::vector<SubCommand> store_commands();   ///< store_commands.cpp: show, check, diff
 

@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   for (apps::SubCommand& command : apps::manage_commands()) commands.push_back(std::move(command));
   commands.push_back(apps::estimate_command());
   commands.push_back(apps::model_command());
-  for (apps::SubCommand& command : apps::text_commands()) commands.push_back(std::move(command));
+  commands.push_back(apps::export_command());
+  commands.push_back(apps::import_command());
   return apps::run_program(argc, argv, {"sailor-profile", apps::purpose_of("sailor-profile"), {}, ""}, commands);
 }

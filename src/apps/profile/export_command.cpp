@@ -1,0 +1,156 @@
+// sailor-profile export: a profile store as text. Needs no MPI.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "apps/profile/commands.hpp"
+#include "core/files.hpp"
+#include "profile/store.hpp"
+#include "profile/text.hpp"
+
+namespace sailor::apps {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+CommandLine export_line() {
+  Option format = shared::format();
+  format.default_value = "toml";
+  format.choices = {"toml", "csv"};
+  Option output = shared::output();
+  output.help = "file to write to, instead of stdout; of csv without --table: a folder, one file per table";
+  return {
+      .program = "sailor-profile export",
+      .purpose = "writes a profile store as text",
+      .positionals = {{.name = "STORE",
+                       .help = "a folder of *.h5 files, one such file, or the name of a store that comes with "
+                               "Sailor: published"}},
+      .options = {format,
+                  {.name = "table", .value_name = "NAME", .help = "only this table", .choices = profile_table_names()},
+                  {.name = "model", .value_name = "NAME", .help = "only layers of this model"},
+                  {.name = "gpu", .value_name = "NAME", .help = "only what was measured on this GPU type"},
+                  {.name = "comment", .value_name = "TEXT", .help = "stands above the TOML, as comment lines"},
+                  output},
+      .examples = {{"sailor-profile export store --output store.toml", "all of a store, to edit or to keep in git"},
+                   {"sailor-profile export published --model opt-350m-sailor --gpu GH200-96", "a part of one"},
+                   {"sailor-profile export store --format csv --table layer_times", "for a spreadsheet"}},
+      .notes = "The TOML reads back without loss (sailor-profile import). profiles/README.md describes its form."};
+}
+
+/// Drops the sessions that no row refers to.
+void drop_unused_sessions(ProfileData& data) {
+  std::map<int, int> new_index;
+  auto each_row = [&](auto&& visit) {
+    for (auto& row : data.layer_times) visit(row.session);
+    for (auto& row : data.layer_memory) visit(row.session);
+    for (auto& row : data.out_of_memory) visit(row.session);
+    for (auto& row : data.links) visit(row.session);
+    for (auto& row : data.fits) visit(row.session);
+    for (auto& row : data.processes) visit(row.session);
+  };
+  each_row([&](int session) { new_index[session] = 0; });
+  std::vector<Session> kept;
+  for (auto& [old, index] : new_index) {
+    index = static_cast<int>(kept.size());
+    kept.push_back(data.sessions[static_cast<std::size_t>(old)]);
+  }
+  each_row([&](int& session) { session = new_index.at(session); });
+  data.sessions = std::move(kept);
+}
+
+/// The rows that the options select. Errors: not_found, with the names that exist.
+Result<ProfileData> selected(ProfileData data, const Options& options) {
+  const std::string model = options.text("model");
+  const std::string gpu = options.text("gpu");
+  std::set<std::string> models;
+  std::set<std::string> gpus;
+  for (const LayerTime& row : data.layer_times) models.insert(row.key.model);
+  for (const LayerMemory& row : data.layer_memory) models.insert(row.key.model);
+  for (const OutOfMemory& row : data.out_of_memory) models.insert(row.key.model);
+  for (const LayerTime& row : data.layer_times) gpus.insert(row.key.gpu);
+  for (const LayerMemory& row : data.layer_memory) gpus.insert(row.key.gpu);
+  for (const LinkMeasurement& row : data.links) gpus.insert({row.key.from.gpu, row.key.to.gpu});
+  for (const LinkFit& row : data.fits) gpus.insert({row.key.from.gpu, row.key.to.gpu});
+  for (const ProcessMeasurement& row : data.processes) gpus.insert(row.gpu);
+  auto check = [&](const char* what, const std::string& name, const std::set<std::string>& known) -> Result<void> {
+    if (name.empty() || known.contains(name)) return {};
+    return fail(ErrorCode::not_found,
+                fmt::format("{}: the store has nothing of {} '{}'", options.positional("STORE").front(), what, name),
+                fmt::format("there: {}", known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+  };
+  SAILOR_CHECK(check("model", model, models));
+  SAILOR_CHECK(check("GPU", gpu, gpus));
+
+  const bool filtered = !model.empty() || !gpu.empty() || options.has("table");
+  auto keep = [&](const char* table, auto& rows, auto&& fits) {
+    const bool wanted = !options.has("table") || options.text("table") == table;
+    std::erase_if(rows, [&](const auto& row) { return !wanted || !fits(row); });
+  };
+  auto layer_fits = [&](const auto& row) {
+    return (model.empty() || row.key.model == model) && (gpu.empty() || row.key.gpu == gpu || row.key.gpu == any_gpu);
+  };
+  auto link_fits = [&](const auto& row) {
+    return model.empty() && (gpu.empty() || row.key.from.gpu == gpu || row.key.to.gpu == gpu);
+  };
+  if (options.text("table") == "sessions") return data;
+  keep("layer_times", data.layer_times, layer_fits);
+  keep("layer_memory", data.layer_memory, layer_fits);
+  keep("out_of_memory", data.out_of_memory, layer_fits);
+  keep("links", data.links, link_fits);
+  keep("link_fits", data.fits, link_fits);
+  keep("processes", data.processes, [&](const auto& row) { return model.empty() && (gpu.empty() || row.gpu == gpu); });
+  if (filtered) drop_unused_sessions(data);
+  return data;
+}
+
+Result<void> write_csv(const std::vector<std::pair<std::string, std::string>>& files, const Options& options) {
+  if (!options.has("table")) {
+    if (!options.has("output")) {
+      std::vector<std::string> names;
+      for (const auto& [name, text] : files) names.push_back(name);
+      return fail(
+          ErrorCode::usage, "a CSV holds one table",
+          fmt::format("use --table NAME (there: {}), or --output FOLDER for one file each", fmt::join(names, ", ")));
+    }
+    const fs::path folder = options.text("output");
+    std::error_code code;
+    fs::create_directories(folder, code);
+    if (!fs::is_directory(folder))
+      return fail(ErrorCode::io, fmt::format("cannot make the folder '{}'{}", folder.string(),
+                                             code ? ": " + code.message() : ": it is a file"));
+    for (const auto& [name, text] : files) SAILOR_CHECK(write_file_atomically(folder / (name + ".csv"), text));
+    return {};
+  }
+  const auto file =
+      std::find_if(files.begin(), files.end(), [&](const auto& entry) { return entry.first == options.text("table"); });
+  if (file == files.end())
+    return fail(ErrorCode::not_found, fmt::format("{}: table '{}' has no such rows",
+                                                  options.positional("STORE").front(), options.text("table")));
+  if (options.has("output")) return write_file_atomically(options.text("output"), file->second);
+  fmt::print("{}", file->second);
+  return {};
+}
+
+Result<void> export_store(const Options& options, const Environment& environment) {
+  // Intervals as stored: an export that is imported again must not differ from its session.
+  auto loaded = load_profile(find_store(options.positional("STORE").front(), environment), Intervals::as_stored);
+  if (!loaded) return fail(loaded.error());
+  auto data = selected(*std::move(loaded), options);
+  if (!data) return fail(data.error());
+  if (options.text("format") == "csv") return write_csv(to_csv(*data), options);
+  const std::string text = to_toml(*data, options.text("comment"));
+  if (options.has("output")) return write_file_atomically(options.text("output"), text);
+  fmt::print("{}", text);
+  return {};
+}
+
+}  // namespace
+
+SubCommand export_command() { return {export_line(), export_store}; }
+
+}  // namespace sailor::apps
