@@ -11,7 +11,7 @@ exec awk '
       cstdint:int8_t,int16_t,int32_t,int64_t,uint8_t,uint16_t,uint32_t,uint64_t,uintptr_t ctime:time_t cstdio:fflush,fprintf,printf,snprintf \
       cstdlib:aligned_alloc,atoi,exit,free,getenv,malloc cstring:memcmp,memcpy,memmove,memset,strcmp,strncpy deque:deque \
       exception:current_exception,exception,exception_ptr,rethrow_exception filesystem:filesystem fstream:ifstream,ofstream \
-      functional:function,greater,hash,less future:future initializer_list:initializer_list limits:numeric_limits list:list \
+      functional:equal_to,function,greater,hash,less future:future initializer_list:initializer_list limits:numeric_limits list:list \
       map:map,multimap memory:allocator_arg,make_shared,make_unique,shared_ptr,unique_ptr,weak_ptr mutex:lock_guard,mutex,scoped_lock,unique_lock \
       new:bad_alloc numeric:accumulate,gcd,iota optional:nullopt,optional random:minstd_rand,mt19937,mt19937_64,uniform_int_distribution,uniform_real_distribution set:multiset,set source_location:source_location span:span \
       stdexcept:invalid_argument,length_error,logic_error,out_of_range,runtime_error \
@@ -28,6 +28,8 @@ exec awk '
     homes["ssize"] = "array|iterator|map|set|span|string|string_view|vector"
     homes["get"] = "array|tuple|utility|variant"
     homes["erase"] = homes["erase_if"] = "deque|map|set|string|vector"
+    homes["istream"] = "fstream|iosfwd|iostream|istream|sstream"
+    homes["streambuf"] = "iosfwd|streambuf"
     homes["ostream"] = homes["ios"] = homes["streamsize"] = "fstream|iosfwd|iostream|istream|ostream|sstream"
   }
   FNR == 1 { split("", included) }

@@ -485,7 +485,8 @@ Result<void> FileReader::table(const std::string& name, const std::vector<Column
   }
   const Handle memory_type(H5Tcreate(H5T_COMPOUND, row_size), H5Tclose);
   for (std::size_t i = 0; i < columns.size(); ++i)
-    if (fields[i].type && H5Tinsert(memory_type.get(), columns[i].name.c_str(), fields[i].offset, fields[i].type.get()) < 0)
+    if (fields[i].type &&
+        H5Tinsert(memory_type.get(), columns[i].name.c_str(), fields[i].offset, fields[i].type.get()) < 0)
       return state_->damaged(fmt::format("field '{}' of dataset '/{}'", columns[i].name, name));
 
   const Handle space(H5Dget_space(dataset->get()), H5Sclose);

@@ -36,7 +36,7 @@ struct Session {
   double highest_clock_hz = 0.0;  ///< highest clock, likewise
   double slowdown = 0.0;          ///< slowest of the reference computations spread over the session, over their median:
                                   ///< 1.3 = the device was 30% slower for a while; 0: not measured
-  std::string notes{};          ///< how the rows were made of what was measured, and what was assumed; may be empty
+  std::string notes{};            ///< how the rows were made of what was measured, and what was assumed; may be empty
   bool operator==(const Session&) const = default;
 };
 

@@ -122,8 +122,8 @@ class Profile {
   /// below, else above. Errors: not_found, saying what is missing and what is there.
   [[nodiscard]] Result<LayerCost> layer(const LayerKey& key) const;
 
-  /// The times of layer() alone, with sizes of zero: for times that were stored without sizes. std::nullopt: not measured,
-  /// or of UpdateScope::profiled_model, whose share of the update needs sizes.
+  /// The times of layer() alone, with sizes of zero: for times that were stored without sizes. std::nullopt: not
+  /// measured, or of UpdateScope::profiled_model, whose share of the update needs sizes.
   [[nodiscard]] std::optional<LayerCost> times_alone(const LayerKey& key) const;
 
   /// Time of one message of `message` bytes (one way) while `from.ranks` ranks of the node send one each. Measured

@@ -231,9 +231,9 @@ class TableMaker {
   /// Sizes that are stored nowhere: the times beside them are measured.
   void note_sizes(const LayerKey& key, const LayerPrice& price) {
     if (price.sources.empty()) return;
-    inputs_.insert({.origin = Origin::estimated,
-                    .what = fmt::format("sizes of layers of {} on {} (the profile has times without sizes)", key.model,
-                                        key.gpu)});
+    inputs_.insert(
+        {.origin = Origin::estimated,
+         .what = fmt::format("sizes of layers of {} on {} (the profile has times without sizes)", key.model, key.gpu)});
   }
 
   void note(Origin origin) { table_.origin = std::max(table_.origin, origin); }

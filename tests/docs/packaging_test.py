@@ -18,7 +18,7 @@ without_comments = lambda text: re.sub(r"(^|\s)#.*", "", text)  # noqa: E731
 SPACK = {"fmt": "fmt", "spdlog": "spdlog", "nlohmann_json": "nlohmann-json", "tl-expected": "tl-expected",
          "Boost": "boost", "HDF5": "hdf5", "BLAS": "blas", "ICU": "icu4c", "MPI": "mpi", "CUDAToolkit": "cuda",
          "GTest": "googletest", "rapidcheck": "rapidcheck", "Clp": "clp", "CoinUtils": "coinutils", "slurm": "slurm",
-         "xxhash": "xxhash", "yaml": "libyaml", "metis": "metis", "nccl": "nccl", "cudnn": "cudnn", "toml++/toml.h": "tomlplusplus",
+         "xxhash": "xxhash", "yaml": "libyaml", "metis": "metis", "sqlite3": "sqlite", "ZLIB": "zlib-api", "nccl": "nccl", "cudnn": "cudnn", "toml++/toml.h": "tomlplusplus",
          "cblas.h": "openblas"}
 PART_OF_SOMETHING = {"Threads", "OpenMP", "benchmark", "Python3"}  # of the compiler, or of tests only
 

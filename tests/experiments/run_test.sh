@@ -115,6 +115,14 @@ model_parameters() {
   [[ $status == 0 ]] || { cat out err; exit 1; }
   prints '| LLaMA-3-8B | llama | 8,030,261,248 | 8,030,261,248 |' '| DeepSeek-V3 | '
 }
+trace_import() {
+  needs python3 sailor-profile
+  python3 "$experiments/trace_import.py" --rounds 1 --steps 2 --no-large >out 2>err
+  local status=$?
+  [[ $status == 77 ]] && { cat out; exit 77; }
+  [[ $status == 0 ]] || { cat out err; exit 1; }
+  prints 'by record_function' 'by modules' 'by repeated operations'
+}
 elastic_trace() {
   needs python3 mpirun sailor-controller
   run python3 "$experiments/elastic_trace.py" --rounds 1 --until 7 --divide 4 --compress 120 --steady 5 --write written

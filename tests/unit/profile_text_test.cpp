@@ -122,8 +122,8 @@ TEST(ProfileText, CsvQuotesWhatNeedsIt) {
   ASSERT_EQ(files.size(), 1U);
   EXPECT_EQ(files[0].first, "sessions");
   EXPECT_EQ(files[0].second,
-            "id,tool,command,host,device,versions,date,source,lowest_clock_hz,highest_clock_hz,slowdown\r\n"
-            "a,,\"say \"\"hi\"\", twice\n\",,,,,,0,0,0\r\n");
+            "id,tool,command,host,device,versions,date,source,lowest_clock_hz,highest_clock_hz,slowdown,notes\r\n"
+            "a,,\"say \"\"hi\"\", twice\n\",,,,,,0,0,0,\r\n");
 }
 
 TEST(ProfileText, AMeasuredStoreReadsBackAsItWas) {

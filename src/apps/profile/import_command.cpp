@@ -49,14 +49,16 @@ CommandLine import_line() {
   for (const RecordingForm form : all_recording_forms) forms.emplace_back(to_string(form));
   Option framework = shared::framework();
   framework.help =
-      "framework that trained (a name, or a file *.toml), by whose estimates the times of a log are divided among layers";
+      "framework that trained (a name, or a file *.toml), by whose estimates the times of a log are divided among "
+      "layers";
   framework.default_value = "megatron-core";
   return {
       .program = "sailor-profile import",
       .purpose = "makes a profile store of a trace or log of a training, of published measurements, or of text",
       .positionals = {{.name = "FILE",
-                       .help = "a file, or a folder of *.toml and *.json files; several traces of one training count as "
-                               "repetitions",
+                       .help =
+                           "a file, or a folder of *.toml and *.json files; several traces of one training count as "
+                           "repetitions",
                        .repeatable = true}},
       .options = {{.name = "store", .value_name = "DIR", .help = "profile store to add the rows to"},
                   output,
@@ -71,8 +73,9 @@ CommandLine import_line() {
                   {.name = "gpu", .value_name = "NAME", .help = "GPU type of layer times, for files that do not say"},
                   {.name = "precision",
                    .value_name = "NAME",
-                   .help = "number format, for files that do not say [default: of published files tf32 on GPUs that have "
-                           "it, else fp32]",
+                   .help =
+                       "number format, for files that do not say [default: of published files tf32 on GPUs that have "
+                       "it, else fp32]",
                    .choices = precision_choices()},
                   {.name = "micro-batch",
                    .type = OptionType::integer,
@@ -139,7 +142,8 @@ CommandLine import_line() {
                    {"sailor-profile import train.log --model tiny-gpt --gpu H200-141 --store store",
                     "of the timers in Megatron-LM's log, which says the rest itself"}},
       .notes =
-          "Recordings: traces of torch.profiler (*.json, *.json.gz), logs of Megatron-LM with --timing-log-level 2, and\n"
+          "Recordings: traces of torch.profiler (*.json, *.json.gz), logs of Megatron-LM with --timing-log-level 2, "
+          "and\n"
           "SQLite exports of nsys. docs/guides/profiling.md says how to record them and what becomes of them.\n"
           "Other JSON files: layer times, layer memory and networks in the forms of github.com/eth-easl/sailor;\n"
           "profiles/README.md (\"Published figures\") says what becomes of each number."};
@@ -269,7 +273,8 @@ Result<ProfileData> read_recordings(const std::vector<fs::path>& files, Recordin
   return data;
 }
 
-/// The form of recordings among the files; std::nullopt: they are stores as text, or publications. Errors: usage (both).
+/// The form of recordings among the files; std::nullopt: they are stores as text, or publications. Errors: usage
+/// (both).
 Result<std::optional<RecordingForm>> recording_form(const std::vector<fs::path>& files, const Options& options) {
   if (options.has("from")) return recording_form_of(options);
   std::optional<RecordingForm> form;
@@ -292,10 +297,11 @@ Result<ProfileData> read_files(const Options& options, const Environment& enviro
   const auto recording = recording_form(*files, options);
   if (!recording) return fail(recording.error());
   if (*recording) return read_recordings(*files, **recording, options, environment);
-  for (const char* name : {"micro-batch", "sequence-length", "tensor-parallel", "recompute", "layers",
-                           "gradient-accumulation"})
+  for (const char* name :
+       {"micro-batch", "sequence-length", "tensor-parallel", "recompute", "layers", "gradient-accumulation"})
     if (options.has(name))
-      return fail(ErrorCode::usage, fmt::format("--{} is of recorded trainings, and {} is none", name, files->front().string()),
+      return fail(ErrorCode::usage,
+                  fmt::format("--{} is of recorded trainings, and {} is none", name, files->front().string()),
                   fmt::format("leave out --{}, or name the form of the file with --from", name));
   const auto models = load_models(models_folder(options, environment));
   if (!models) return fail(models.error());

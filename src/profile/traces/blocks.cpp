@@ -39,9 +39,9 @@ const Span& itself(const Span& span) { return span; }
 /// The last of the items that begins at or before the time on the thread, if it contains the time.
 template <class Item, class SpanOf>
 const Item* item_at(const std::vector<Item>& items, int thread, double time, SpanOf span) {
-  auto after = std::upper_bound(items.begin(), items.end(), std::pair(thread, time), [&](const auto& key, const Item& item) {
-    return key < std::pair(span(item).thread, span(item).begin);
-  });
+  auto after = std::upper_bound(
+      items.begin(), items.end(), std::pair(thread, time),
+      [&](const auto& key, const Item& item) { return key < std::pair(span(item).thread, span(item).begin); });
   if (after == items.begin()) return nullptr;
   const Item& item = *std::prev(after);
   return span(item).thread == thread && time < span(item).end ? &item : nullptr;
@@ -125,7 +125,8 @@ std::vector<Family> families_of(const std::vector<Span>& annotations, const Reco
   std::map<int, std::string> patterns;
   for (const Span& span : annotations) {
     auto pattern = patterns.find(span.name);
-    if (pattern == patterns.end()) pattern = patterns.emplace(span.name, numbered(recording.name(span.name)).pattern).first;
+    if (pattern == patterns.end())
+      pattern = patterns.emplace(span.name, numbered(recording.name(span.name)).pattern).first;
     Family& family = families[{span.thread, pattern->second}];
     family.pattern = pattern->second;
     family.spans.push_back(span);
@@ -249,9 +250,8 @@ std::string annotations_text(const std::vector<Family>& families) {
 }  // namespace
 
 bool is_in_step(const Timeline& timeline, double time) {
-  return timeline.steps.empty() || std::any_of(timeline.steps.begin(), timeline.steps.end(), [&](const Span& step) {
-           return time >= step.begin && time < step.end;
-         });
+  return timeline.steps.empty() || std::any_of(timeline.steps.begin(), timeline.steps.end(),
+                                               [&](const Span& step) { return time >= step.begin && time < step.end; });
 }
 
 const Span* span_at(const std::vector<Span>& spans, int thread, double time) {
@@ -273,7 +273,9 @@ Result<Timeline> find_timeline(const Recording& recording, int count, std::strin
     is_node.push_back(name.starts_with(autograd_node));
     is_checkpoint.push_back(name == std::string(autograd_node) + "CheckpointFunctionBackward");
   }
-  auto has = [](const std::vector<bool>& which, const Span& span) { return which[static_cast<std::size_t>(span.name)]; };
+  auto has = [](const std::vector<bool>& which, const Span& span) {
+    return which[static_cast<std::size_t>(span.name)];
+  };
   std::vector<Span> annotations;
   for (const Span& span : recording.annotations) {
     if (has(is_step, span))
@@ -324,9 +326,10 @@ Result<Timeline> find_timeline(const Recording& recording, int count, std::strin
       timeline.found_by += fmt::format(" and '{}'", valid_utf8(backward.family->pattern));
     }
   } else if (!forward_operations.empty()) {
-    timeline.forward_thread = std::max_element(forward_operations.begin(), forward_operations.end(),
-                                               [](const auto& a, const auto& b) { return a.second < b.second; })
-                                  ->first;
+    timeline.forward_thread =
+        std::max_element(forward_operations.begin(), forward_operations.end(), [](const auto& a, const auto& b) {
+          return a.second < b.second;
+        })->first;
     std::vector<Operation> operations;
     for (const Operation& operation : recording.operations)
       if (operation.thread == timeline.forward_thread && is_in_step(timeline, operation.begin) &&

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
@@ -27,7 +28,8 @@ struct BlockRange {
   int pass = 0;  ///< micro-batches are counted over all iterations
 };
 
-/// Where a recording has what. Spans of each list are in the order of (thread, begin) and do not overlap within a thread.
+/// Where a recording has what. Spans of each list are in the order of (thread, begin) and do not overlap within a
+/// thread.
 struct Timeline {
   std::vector<Span> steps{};      ///< iterations; empty: the recording does not say
   std::vector<Span> optimizer{};  ///< steps of the optimizer, zeroing of gradients, loading of data: no layer computes

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <istream>
 #include <memory>
+#include <streambuf>
 #include <string>
 
 #include "core/error.hpp"

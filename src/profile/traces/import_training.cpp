@@ -41,9 +41,10 @@ Result<GpuType> gpu_of(const RecordingOptions& options, const std::string& devic
   auto gpu = options.gpus.find(options.gpu);
   if (!gpu) return gpu;
   if (named != nullptr && named->name != gpu->name)
-    return fail(ErrorCode::invalid_input,
-                fmt::format("{}: the file is of a device '{}', which is a {}, no {}", file, device, named->name, gpu->name),
-                "leave out --gpu");
+    return fail(
+        ErrorCode::invalid_input,
+        fmt::format("{}: the file is of a device '{}', which is a {}, no {}", file, device, named->name, gpu->name),
+        "leave out --gpu");
   return gpu;
 }
 
@@ -124,9 +125,11 @@ Result<ProfileData> import_megatron(const std::vector<fs::path>& files, const Re
     const auto rows = rows_of(*training, stage.iterations);
     if (!rows) return fail(rows.error());
     times.insert(times.end(), rows->times.begin(), rows->times.end());
-    notes += fmt::format("{}{}; {}", notes.empty() ? "" : "; ", files_note(files, *training), fmt::join(rows->notes, "; "));
+    notes +=
+        fmt::format("{}{}; {}", notes.empty() ? "" : "; ", files_note(files, *training), fmt::join(rows->notes, "; "));
   }
-  if (timers->left_out > 0) notes += fmt::format("; the first {} left out", timers->left_out == 1 ? "iteration" : "iterations");
+  if (timers->left_out > 0)
+    notes += fmt::format("; the first {} left out", timers->left_out == 1 ? "iteration" : "iterations");
   session.provenance.tool = tools[static_cast<std::size_t>(RecordingForm::megatron_timers)];
   session.notes = std::move(notes);
   return profile_of(with_equal_keys_joined(times), std::move(session));
@@ -177,10 +180,12 @@ Result<ProfileData> import_recordings(const std::vector<fs::path>& files, Record
     auto found = gpu_of(options, recording->device, name);
     if (!found) return fail(found.error());
     if (gpu && gpu->name != found->name)
-      return fail(ErrorCode::invalid_input, fmt::format("{}: this file is of a {}, the one before of a {}", name, found->name, gpu->name),
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("{}: this file is of a {}, the one before of a {}", name, found->name, gpu->name),
                   "import files of different devices one after the other");
     gpu = *std::move(found);
-    if (recording->kernels.empty() != (gpu->kind == DeviceKind::cpu))
+    const bool has_any = !recording->operations.empty() || !recording->annotations.empty();  // else measure() says so
+    if (has_any && recording->kernels.empty() != (gpu->kind == DeviceKind::cpu))
       return fail(ErrorCode::invalid_input,
                   fmt::format("{}: {} but {} is a {}", name,
                               recording->kernels.empty() ? "the file has no kernels" : "the file has kernels of a GPU",

@@ -45,8 +45,8 @@ bool is_communication(const std::string& name) {
          lower.find("nvshmem") != std::string::npos;
 }
 
-/// "tp", "mesh_tp", "TENSOR_MODEL_PARALLEL_GROUP": whether the name of a process group says tensor parallelism; nullopt:
-/// it says nothing.
+/// "tp", "mesh_tp", "TENSOR_MODEL_PARALLEL_GROUP": whether the name of a process group says tensor parallelism;
+/// nullopt: it says nothing.
 std::optional<bool> is_tensor_parallel_group(const std::string& name) {
   const std::string lower = to_lower(name);
   if (lower.empty() || lower == "default_pg" || lower == "undefined" ||
@@ -161,13 +161,14 @@ class Measurer {
     }
     if (after == nodes.begin()) return {};
     const Node& before = *std::prev(after);
-    return {.pass = before.pass, .layer = before.block == 0 ? 0 : before.block + 1,
-            .between_blocks = before.block != 0};
+    return {
+        .pass = before.pass, .layer = before.block == 0 ? 0 : before.block + 1, .between_blocks = before.block != 0};
   }
 
   void add(const Place& place, double begin, double end, bool backward) {
     if (place.layer < 0) return;
-    (place.between_blocks ? between_blocks_ : in_blocks_) += end - begin;
+    if (!backward && place.layer >= 1 && place.layer <= blocks_)
+      (place.between_blocks ? between_blocks_ : in_blocks_) += end - begin;
     work_.push_back({.begin = begin, .end = end, .pass = place.pass, .layer = place.layer, .backward = backward});
   }
 
@@ -187,8 +188,7 @@ class Measurer {
 
   void measure_operations() {
     std::map<int, Place> last;
-    for (const Node& node : timeline_.backward)
-      add(place_of(node, last), node.span.begin, node.span.end, true);
+    for (const Node& node : timeline_.backward) add(place_of(node, last), node.span.begin, node.span.end, true);
     std::vector<Operation> operations;
     for (const Operation& operation : recording_.operations)
       if (operation.thread == timeline_.forward_thread &&
@@ -300,8 +300,9 @@ class Measurer {
       first = last;
     }
     for (PassTimes& pass : passes) {
-      const bool complete = std::all_of(pass.forward.begin() + 1, pass.forward.end() - 1, [](double t) { return t > 0; }) &&
-                            std::all_of(pass.backward.begin() + 1, pass.backward.end() - 1, [](double t) { return t > 0; });
+      const bool complete =
+          std::all_of(pass.forward.begin() + 1, pass.forward.end() - 1, [](double t) { return t > 0; }) &&
+          std::all_of(pass.backward.begin() + 1, pass.backward.end() - 1, [](double t) { return t > 0; });
       if (complete)
         times.passes.push_back(std::move(pass));
       else
@@ -321,7 +322,7 @@ class Measurer {
   std::vector<Work> work_;
   std::vector<std::pair<double, double>> communication_;
   std::map<int, std::vector<std::pair<double, double>>> updates_;
-  double between_blocks_ = 0.0;
+  double between_blocks_ = 0.0;  // of the forward pass
   double in_blocks_ = 0.0;
 };
 
@@ -358,11 +359,11 @@ Result<RecordedTimes> measure(const Recording& recording, int blocks, int tensor
                             found_by),
                 "annotate whole blocks, not parts of them");
   if (times.passes.empty())
-    return fail(ErrorCode::invalid_input,
-                fmt::format("{}: in none of {} passes every block has work in its forward and its backward pass", file,
-                            passes),
-                "record without CUDA graphs and without compiling the whole model at once (compile its blocks), and "
-                "whole steps of a training");
+    return fail(
+        ErrorCode::invalid_input,
+        fmt::format("{}: in none of {} passes every block has work in its forward and its backward pass", file, passes),
+        "record without CUDA graphs and without compiling the whole model at once (compile its blocks), and "
+        "whole steps of a training");
   return times;
 }
 

@@ -207,8 +207,8 @@ Result<TrainingFacts> facts_of(const Log& log, const Model& model, std::string_v
     const double each = global_batch / *facts.micro_batch / *data_parallel;
     if (each < 1.0 || each != std::floor(each) || each > 1e6)
       return fail(ErrorCode::invalid_input,
-                  fmt::format("{}: a global batch of {} sequences is no multiple of {} ranks' micro-batches of {}", file,
-                              global_batch, *data_parallel, *facts.micro_batch));
+                  fmt::format("{}: a global batch of {} sequences is no multiple of {} ranks' micro-batches of {}",
+                              file, global_batch, *data_parallel, *facts.micro_batch));
     facts.gradient_accumulation = static_cast<int>(each);
   }
   return facts;
@@ -244,8 +244,9 @@ Result<MegatronTimers> read_megatron_timers(std::istream& stream, const Model& m
       const Record& record = log.records()[i];
       auto range = [&](std::size_t timer) -> StageTimes::Range {
         if (record.ranges[timer]) return *record.ranges[timer];
-        const auto [least, most] = std::minmax_element(record.ranks[timer].begin(), record.ranks[timer].end(),
-                                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+        const auto [least, most] =
+            std::minmax_element(record.ranks[timer].begin(), record.ranks[timer].end(),
+                                [](const auto& a, const auto& b) { return a.second < b.second; });
         return {least->second, most->second};
       };
       auto scaled = [](StageTimes::Range range, double factor) {
@@ -264,11 +265,13 @@ Result<MegatronTimers> read_megatron_timers(std::istream& stream, const Model& m
     return fail(ErrorCode::usage, fmt::format("{}: the log says which layers its {} stages have", file, stages),
                 "leave out --layers");
   if (model.blocks % stages != 0)
-    return fail(ErrorCode::invalid_input, fmt::format("{}: {} stages cannot share {} blocks evenly", file, stages, model.blocks));
+    return fail(ErrorCode::invalid_input,
+                fmt::format("{}: {} stages cannot share {} blocks evenly", file, stages, model.blocks));
   const int blocks = model.blocks / stages;
   for (int stage = 0; stage < stages; ++stage)
-    result.stages.push_back({.layers = LayerRange{.first = stage == 0 ? 0 : 1 + stage * blocks,
-                                                  .last = stage == stages - 1 ? model.layers() : 1 + (stage + 1) * blocks}});
+    result.stages.push_back(
+        {.layers = LayerRange{.first = stage == 0 ? 0 : 1 + stage * blocks,
+                              .last = stage == stages - 1 ? model.layers() : 1 + (stage + 1) * blocks}});
   for (std::size_t i = first; i < log.records().size(); ++i) {
     const Record& record = log.records()[i];
     const int ranks = record.ranks[0].empty() ? 0 : record.ranks[0].rbegin()->first + 1;

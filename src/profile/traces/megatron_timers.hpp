@@ -24,8 +24,8 @@ struct MegatronTimers {
   int left_out = 0;  ///< iterations at the start that were left out: they contain what happens once
 };
 
-/// Reads the log line by line. The timers of an iteration are sums over its micro-batches, whose number follows from the
-/// arguments in the log or is given. Forms: minima and maxima, maxima, and times of all ranks
+/// Reads the log line by line. The timers of an iteration are sums over its micro-batches, whose number follows from
+/// the arguments in the log or is given. Forms: minima and maxima, maxima, and times of all ranks
 /// (--timing-log-option minmax, max, all; a pipeline of several stages needs all), and the "time (ms) |" lines of
 /// earlier versions. Errors: invalid_input (no timers; another model; a parallelism that profiles do not have), usage
 /// (the number of micro-batches is not known).

@@ -47,14 +47,14 @@ class Export {
   Result<Recording> read() {
     SAILOR_CHECK(require("CUPTI_ACTIVITY_KIND_KERNEL", "record a GPU with nsys profile --trace=cuda,nvtx"));
     SAILOR_CHECK(require("CUPTI_ACTIVITY_KIND_RUNTIME", "record the CPU's calls with nsys profile --trace=cuda,nvtx"));
-    SAILOR_CHECK(require("NVTX_EVENTS", "name the layers with torch.cuda.nvtx.range and record with --trace=cuda,nvtx"));
+    SAILOR_CHECK(
+        require("NVTX_EVENTS", "name the layers with torch.cuda.nvtx.range and record with --trace=cuda,nvtx"));
     SAILOR_CHECK(require("StringIds", "export the report again"));
     auto origin = first_time();
     if (!origin) return fail(origin.error());
     origin_ = *origin;
-    SAILOR_CHECK(rows("SELECT id, value FROM StringIds", [&](sqlite3_stmt* row) {
-      strings_.emplace(sqlite3_column_int64(row, 0), text(row, 1));
-    }));
+    SAILOR_CHECK(rows("SELECT id, value FROM StringIds",
+                      [&](sqlite3_stmt* row) { strings_.emplace(sqlite3_column_int64(row, 0), text(row, 1)); }));
     SAILOR_CHECK(read_calls());
     SAILOR_CHECK(read_kernels());
     SAILOR_CHECK(read_ranges());
@@ -156,12 +156,12 @@ class Export {
                             "start",
                             ids ? "textId" : "NULL", push_pop_range),
                 [&](sqlite3_stmt* row) {
-                  add_range({.begin = seconds(sqlite3_column_int64(row, 0)),
-                             .end = seconds(sqlite3_column_int64(row, 1)),
-                             .thread = thread(sqlite3_column_int64(row, 2)),
-                             .name = 0},
-                            sqlite3_column_type(row, 3) != SQLITE_NULL ? text(row, 3)
-                                                                       : string(sqlite3_column_int64(row, 4)));
+                  add_range(
+                      {.begin = seconds(sqlite3_column_int64(row, 0)),
+                       .end = seconds(sqlite3_column_int64(row, 1)),
+                       .thread = thread(sqlite3_column_int64(row, 2)),
+                       .name = 0},
+                      sqlite3_column_type(row, 3) != SQLITE_NULL ? text(row, 3) : string(sqlite3_column_int64(row, 4)));
                 });
   }
 

@@ -25,8 +25,8 @@ std::vector<Group> groups_of(const Model& model, LayerRange layers) {
   std::vector<Group> groups;
   for (int layer = layers.first; layer < layers.last;) {
     const LayerKind kind = model.layer_kind(layer);
-    const int last = kind == LayerKind::block ? std::min({model.alike_until(layer), layers.last, model.blocks + 1})
-                                              : layer + 1;
+    const int last =
+        kind == LayerKind::block ? std::min({model.alike_until(layer), layers.last, model.blocks + 1}) : layer + 1;
     groups.push_back({kind, layer, std::max(last, layer + 1)});
     layer = groups.back().last;
   }
@@ -111,9 +111,8 @@ Result<TrainingFacts> joined(const TrainingFacts& of_file, const TrainingFacts& 
   SAILOR_CHECK(join(facts.micro_batch, given.micro_batch, file, "micro-batch", number));
   SAILOR_CHECK(join(facts.sequence_length, given.sequence_length, file, "sequence-length", number));
   SAILOR_CHECK(join(facts.gradient_accumulation, given.gradient_accumulation, file, "gradient-accumulation", number));
-  SAILOR_CHECK(join<LayerRange>(facts.layers, given.layers, file, "layers", [](const LayerRange& value) {
-    return fmt::format("{},{}", value.first, value.last);
-  }));
+  SAILOR_CHECK(join<LayerRange>(facts.layers, given.layers, file, "layers",
+                                [](const LayerRange& value) { return fmt::format("{},{}", value.first, value.last); }));
   return facts;
 }
 
@@ -128,8 +127,7 @@ Result<Training> training_of(const Model& model, const GpuType& gpu, const Train
   if (!facts.sequence_length) missing.emplace_back("--sequence-length");
   if (!facts.precision) missing.emplace_back("--precision");
   if (!missing.empty())
-    return fail(ErrorCode::usage,
-                fmt::format("{}: the file does not say all that its times depend on", file),
+    return fail(ErrorCode::usage, fmt::format("{}: the file does not say all that its times depend on", file),
                 fmt::format("add {}", fmt::join(missing, ", ")));
   const LayerRange layers = facts.layers.value_or(LayerRange{0, model.layers()});
   if (layers.first < 0 || layers.first >= layers.last || layers.last > model.layers())
@@ -209,10 +207,12 @@ Result<TrainingRows> rows_of(const Training& training, const std::vector<Recorde
       }
       return times;
     };
-    row.forward = statistics([](const PassTimes& pass) -> const auto& { return pass.forward; },
-                             [](const PassTimes& pass) -> const auto& { return pass.forward_idle; }, forward_share);
-    row.backward = statistics([](const PassTimes& pass) -> const auto& { return pass.backward; },
-                              [](const PassTimes& pass) -> const auto& { return pass.backward_idle; }, backward_share);
+    row.forward = statistics(
+        [](const PassTimes& pass) -> const auto& { return pass.forward; },
+        [](const PassTimes& pass) -> const auto& { return pass.forward_idle; }, forward_share);
+    row.backward = statistics(
+        [](const PassTimes& pass) -> const auto& { return pass.backward; },
+        [](const PassTimes& pass) -> const auto& { return pass.backward_idle; }, backward_share);
     auto update = update_of(training, group, updates);
     if (!update) return fail(update.error());
     row.update = *update;
@@ -232,16 +232,17 @@ Result<TrainingRows> rows_of(const Training& training, const std::vector<Recorde
   result.notes.push_back(recorded.front().on_cpu ? "times of operations on the CPU, which recording makes longer"
                                                  : "times in which kernels run");
   if (busy > 0.0 && idle > 0.0)
-    result.notes.push_back(fmt::format("between the kernels of a block the device waits {:.0f}% of their time, which "
-                                       "only the intervals contain",
-                                       100.0 * idle / busy));
+    result.notes.push_back(
+        fmt::format("between the {} of a block pass {:.0f}% of their time, which only the intervals "
+                    "contain",
+                    recorded.front().on_cpu ? "operations" : "kernels", 100.0 * idle / busy));
   if (communication > 0.0)
     result.notes.push_back(fmt::format("{:.3g} s of communication kernels kept out", communication));
-  const bool separate_norm = std::any_of(groups.begin(), groups.end(),
-                                         [](const Group& group) { return group.kind == LayerKind::final_norm; });
-  result.notes.push_back(fmt::format("what precedes the blocks is the embedding, what follows them {}",
-                                     separate_norm ? "final norm and head, in proportion to their estimates"
-                                                   : "the head"));
+  const bool separate_norm =
+      std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.kind == LayerKind::final_norm; });
+  result.notes.push_back(
+      fmt::format("what precedes the blocks is the embedding, what follows them {}",
+                  separate_norm ? "final norm and head, in proportion to their estimates" : "the head"));
   result.notes.push_back(update_note(!updates.seconds.empty()));
   return result;
 }
@@ -299,9 +300,10 @@ Result<TrainingRows> rows_of(const Training& training, const std::vector<StageTi
     row.update = *update;
     result.times.push_back(std::move(row));
   }
-  result.notes.push_back(fmt::format("{} iterations; the measured sums of {} layers are divided among them in "
-                                     "proportion to their estimates",
-                                     iterations.size(), training.layers.size()));
+  result.notes.push_back(
+      fmt::format("{} iterations; the measured sums of {} layers are divided among them in "
+                  "proportion to their estimates",
+                  iterations.size(), training.layers.size()));
   result.notes.push_back(update_note(!updates.seconds.empty()));
   return result;
 }

@@ -20,10 +20,10 @@ struct TrainingFacts {
   std::optional<Precision> precision{};
   std::optional<Recompute> recompute{};
   std::optional<int> tensor_parallel{};
-  std::optional<int> micro_batch{};             ///< sequences
-  std::optional<int> sequence_length{};         ///< tokens
-  std::optional<int> gradient_accumulation{};   ///< micro-batches of an iteration on one rank
-  std::optional<LayerRange> layers{};           ///< layers that the ranks of the file have
+  std::optional<int> micro_batch{};            ///< sequences
+  std::optional<int> sequence_length{};        ///< tokens
+  std::optional<int> gradient_accumulation{};  ///< micro-batches of an iteration on one rank
+  std::optional<LayerRange> layers{};          ///< layers that the ranks of the file have
 };
 
 /// Joins what a file says with what the user says. Errors: invalid_input (they differ; names the option).

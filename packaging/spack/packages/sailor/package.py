@@ -17,6 +17,7 @@ class Sailor(CMakePackage):
     variant("slurm", default=True, description="sailor-plan --partition, and the SPANK plugin")
     variant("yaml", default=True, description="topology.yaml of Slurm 25.05 and later")
     variant("metis", default=True, description="the published planner FlashFlex")
+    variant("sqlite", default=True, description="sailor-profile import of exports of nsys")
     variant("cuda", default=False, description="compute on NVIDIA's GPUs")
     variant("nccl", default=False, description="plans for more than one GPU", when="+cuda")
     variant("cudnn", default=False, description="attention on tensor cores", when="+cuda")
@@ -39,10 +40,12 @@ class Sailor(CMakePackage):
     depends_on("coinutils")
     depends_on("icu4c")
     depends_on("xxhash")
+    depends_on("zlib-api")
     depends_on("mpi", when="+mpi")
     depends_on("slurm", when="+slurm")
     depends_on("libyaml", when="+yaml")
     depends_on("metis", when="+metis")
+    depends_on("sqlite", when="+sqlite")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl", when="+nccl")
     depends_on("cudnn", when="+cudnn")
@@ -58,6 +61,7 @@ class Sailor(CMakePackage):
             self.define_from_variant("SAILOR_SLURM", "slurm"),
             self.define_from_variant("SAILOR_YAML", "yaml"),
             self.define_from_variant("SAILOR_METIS", "metis"),
+            self.define_from_variant("SAILOR_SQLITE", "sqlite"),
             self.define_from_variant("SAILOR_CUDA", "cuda"),
             self.define("SAILOR_NCCL", self.spec.satisfies("+nccl")),
             self.define("SAILOR_CUDNN", self.spec.satisfies("+cudnn")),
