@@ -125,10 +125,15 @@ void write_node_check(Script& script, const SbatchRequest& request, const JobLay
 }
 
 void write_start(Script& script, const SbatchRequest& request, const JobLayout& layout) {
-  const std::vector<std::string> lines = start_lines(request, layout, "launch", "\"${train[@]}\"", false);
+  // A program of the user's starts where sailor-submit was called, so that its arguments may be relative paths.
+  const std::string program = request.framework ? fmt::format("--chdir={} \"${{train[@]}}\"",
+                                                              shell_quote(request.framework->directory.string()))
+                                                : "\"${train[@]}\"";
+  const std::vector<std::string> lines = start_lines(request, layout, "launch", program, false);
   if (layout.components.size() > 1)
-    script.comment(fmt::format("One srun over all components{}: its ranks are those of one MPI job",
-                               lines.size() > 1 ? ", a colon between their options" : ""));
+    script.comment(fmt::format("One srun over all components{}: its ranks are those of one {}",
+                               lines.size() > 1 ? ", a colon between their options" : "",
+                               request.framework ? "training" : "MPI job"));
   write_function(script, "start", lines);
   std::string_view begin = "start";
   if (request.check_nodes) {
@@ -144,6 +149,11 @@ void write_start(Script& script, const SbatchRequest& request, const JobLayout& 
     script.line("  status=0");
     script.line(fmt::format("  {} || status=$?", begin));
     script.line("fi");
+  }
+  if (request.framework) {
+    script.comment("The job ends with the status of its program");
+    script.line("exit \"$status\"");
+    return;
   }
   if (request.continuation == Continuation::none) {
     script.comment(
@@ -228,6 +238,7 @@ Result<std::string> sbatch_script(const Plan& plan, const Model& model, const Sb
     return script.take();
   }
   write_launches(script, plan, request, *layout);
+  write_framework_settings(script, request);
   write_train(script, request);
   write_node_check(script, request, *layout);
   write_start(script, request, *layout);

@@ -106,6 +106,26 @@ Result<void> check_nodes(const NodeRequest& nodes) {
   return {};
 }
 
+Result<void> check_framework(const SbatchRequest& request) {
+  const FrameworkProgram& program = *request.framework;
+  if (program.command.empty() || program.command.front().empty())
+    return fail(ErrorCode::invalid_input, fmt::format("there is no program of {} to run", program.framework),
+                "name it behind '--'");
+  SAILOR_CHECK(check_absolute("directory of the program", program.directory));
+  if (program.port && (*program.port < 1024 || *program.port > 65535))
+    return fail(ErrorCode::invalid_input, fmt::format("{} is no TCP port of a user's program", *program.port),
+                "use one from 1024 to 65535");
+  if (request.placer != Placer::launcher)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("the variables by which {} finds its ranks come from sailor-launch", program.framework),
+                "let it place the ranks: --placer launcher");
+  if (!request.array.empty() || request.elastic || !request.checkpoints.empty())
+    return fail(ErrorCode::invalid_input,
+                fmt::format("job arrays, elastic trainings and checkpoints are for sailor-train, not for {}",
+                            program.framework));
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> overriding_variables(const SbatchRequest& request,
@@ -194,11 +214,12 @@ Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
                 "Slurm gives it a meaning of its own in file names; choose another directory");
   for (const std::string& option : request.extra_options) SAILOR_CHECK(check_extra_option(option));
   for (const auto& variable : request.environment) SAILOR_CHECK(check_environment(variable));
-  if (request.iterations < 1)
+  if (request.framework) SAILOR_CHECK(check_framework(request));
+  if (!request.framework && request.iterations < 1)
     return fail(ErrorCode::invalid_input, fmt::format("{} iterations are nothing to run", request.iterations));
   if (request.learning_rate && (!std::isfinite(*request.learning_rate) || *request.learning_rate < 0))
     return fail(ErrorCode::invalid_input, fmt::format("learning rate {} is below 0", *request.learning_rate));
-  if (request.data.empty()) return fail(ErrorCode::invalid_input, "there is no data to train on");
+  if (!request.framework && request.data.empty()) return fail(ErrorCode::invalid_input, "there is no data to train on");
   std::vector<std::string> words{request.data,
                                  request.run_directory.string(),
                                  request.plan_path.string(),
@@ -210,6 +231,11 @@ Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
                                  request.checkpoints.string(),
                                  request.run_file.string()};
   for (const ArrayTask& task : request.array) words.push_back(task.directory.string());
+  if (request.framework) {
+    const FrameworkProgram& program = *request.framework;
+    words.insert(words.end(), program.command.begin(), program.command.end());
+    words.push_back(program.directory.string());
+  }
   words.insert(words.end(), request.extra_arguments.begin(), request.extra_arguments.end());
   words.insert(words.end(), request.srun_options.begin(), request.srun_options.end());
   words.insert(words.end(), request.checker_arguments.begin(), request.checker_arguments.end());

@@ -69,6 +69,21 @@ struct ElasticNodes {
   std::vector<std::string> controller_arguments{};  ///< "--profile=/scratch/anna/store.h5"
 };
 
+/// A program of another training framework, which runs in place of sailor-train: by sailor-launch, which gives its
+/// ranks their places and the variables of PyTorch.
+struct FrameworkProgram {
+  std::string framework;                  ///< "Megatron-Core"
+  std::vector<std::string> command;       ///< program and arguments
+  std::filesystem::path directory;        ///< absolute; the ranks run there
+  std::string title{};                    ///< what `settings` are, for people
+  std::string settings{};                 ///< the plan for the framework: commands of bash, or the contents of `file`
+  std::string array{};                    ///< array that the commands set, whose words follow `command`; empty: none
+  std::string file{};                     ///< name of a file in the run directory; empty: `settings` are commands
+  std::vector<std::string> last_words{};  ///< further arguments, behind all others
+  std::optional<int> port{};              ///< TCP port on which rank 0 listens; none: by the job's id
+  bool ranks_by_stage = false;            ///< it numbers ranks by stage, then pipeline
+};
+
 struct SbatchRequest {
   // What Slurm is asked for
   std::string job_name = "sailor";
@@ -98,6 +113,7 @@ struct SbatchRequest {
   std::filesystem::path plan_path;  ///< absolute
   std::filesystem::path log_path;  ///< absolute, Slurm's patterns such as %j allowed; empty: RUN_DIRECTORY/slurm-%j.out
   std::filesystem::path program = "sailor-train";
+  std::optional<FrameworkProgram> framework{};       ///< what runs instead of `program`, without data and checkpoints
   bool runs_sailor_train = true;                     ///< the meaning of `program`'s exit statuses is known
   std::filesystem::path launcher = "sailor-launch";  ///< for Placer::launcher
   std::filesystem::path models_folder;               ///< empty: the program's default

@@ -68,7 +68,9 @@ void write_srun(Script& script, const SbatchRequest& request) {
     script.word("--mpi=none", "the ranks find each other by the controller");
   } else {
     script.word("--kill-on-bad-exit=1", "a rank that dies ends the job: the others would wait for it");
-    script.word(fmt::format("--mpi={}", shell_quote(request.mpi)), "how the ranks find each other");
+    script.word(fmt::format("--mpi={}", shell_quote(request.mpi)),
+                request.framework ? (request.check_nodes ? "for the check" : "the ranks find each other by MASTER_ADDR")
+                                  : "how the ranks find each other");
   }
   if (!request.srun_options.empty()) script.line("  # What the cluster's site file adds");
   for (const std::string& option : request.srun_options) script.word(shell_quote(option));
@@ -82,22 +84,56 @@ void write_node_facts(Script& script, const SbatchRequest& request) {
   script.blank();
 }
 
-void write_train(Script& script, const SbatchRequest& request) {
+void write_framework_settings(Script& script, const SbatchRequest& request) {
+  if (!request.framework) return;
+  const FrameworkProgram& program = *request.framework;
+  script.blank();
+  script.comment(program.title);
+  if (!program.file.empty()) script.line(fmt::format("cat >{} <<'END_OF_FILE'", shell_quote(program.file)));
+  script.text(program.settings);
+  if (!program.file.empty()) script.line("END_OF_FILE");
+  script.blank();
+}
+
+namespace {
+
+/// The start of the array `train`: sailor-launch and its options, where it is needed.
+void write_launcher(Script& script, const SbatchRequest& request) {
   const std::vector<int> memory = memory_nodes(request);
   const bool places = request.placer == Placer::launcher && !request.elastic;
-  script.line("train=(");
-  if (places || !memory.empty())
-    script.word(shell_quote(request.launcher.string()),
-                places ? "checks the allocation, and gives each rank its place in the plan" : "");
+  if (!places && memory.empty()) return;
+  script.word(shell_quote(request.launcher.string()),
+              places ? "checks the allocation, and gives each rank its place in the plan" : "");
   if (places) {
     script.word(fmt::format("--plan {}", shell_quote(request.plan_path.string())));
     if (!request.gpus_file.empty()) script.word(fmt::format("--gpus {}", shell_quote(request.gpus_file.string())));
     if (request.in_image) script.word(fmt::format("--node-facts \"{}\"", node_facts_file));
   }
+  if (request.framework) {
+    script.line("  # For PyTorch: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and others; rank 0 listens on this port");
+    script.word(request.framework->port ? fmt::format("--torch-port {}", *request.framework->port)
+                                        : "--torch-port \"$((10000 + SLURM_JOB_ID % 20000))\"");
+    if (request.framework->ranks_by_stage)
+      script.word("--torch-ranks stage", fmt::format("as {} numbers ranks", request.framework->framework));
+  }
   if (!memory.empty())
     script.word(fmt::format("--memory-nodes {}", shell_quote(fmt::format("{}", fmt::join(memory, ",")))),
                 "memory of the CPUs; GPUs have nodes of their own");
-  if (places || !memory.empty()) script.word("--");
+  script.word("--");
+}
+
+void write_framework_command(Script& script, const FrameworkProgram& program) {
+  const std::vector<std::string>& words = program.command;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool has_value = words[i].starts_with('-') && i + 1 < words.size() && !words[i + 1].starts_with('-');
+    script.word(has_value ? shell_quote(words[i]) + " " + shell_quote(words[i + 1]) : shell_quote(words[i]));
+    if (has_value) ++i;
+  }
+  if (!program.array.empty()) script.word(fmt::format("\"${{{}[@]}}\"", program.array), "what the plan decides");
+  for (const std::string& word : program.last_words) script.word(shell_quote(word));
+}
+
+void write_sailor_train(Script& script, const SbatchRequest& request) {
   script.word(shell_quote(request.program.string()));
   script.word(shell_quote(request.plan_path.string()));
   if (request.elastic) script.word("--elastic \"$elastic\"", "who takes part in which role, the controller says there");
@@ -118,6 +154,17 @@ void write_train(Script& script, const SbatchRequest& request) {
   if (request.learning_rate) script.word(fmt::format("--learning-rate {}", *request.learning_rate));
   if (request.seed) script.word(fmt::format("--seed {}", *request.seed));
   for (const std::string& argument : request.extra_arguments) script.word(shell_quote(argument));
+}
+
+}  // namespace
+
+void write_train(Script& script, const SbatchRequest& request) {
+  script.line("train=(");
+  write_launcher(script, request);
+  if (request.framework)
+    write_framework_command(script, *request.framework);
+  else
+    write_sailor_train(script, request);
   script.line(")");
   script.blank();
 }
@@ -126,7 +173,9 @@ void write_record(Script& script, const SbatchRequest& request, const JobLayout&
   script.comment("What ran and where, for whoever looks at the results later");
   script.line("{");
   script.line("  date -u +%FT%TZ");
-  script.line(fmt::format("  {} --version || true", shell_quote(request.program.string())));
+  // A program of the user's might take --version for anything.
+  const std::filesystem::path& asked = request.framework ? request.launcher : request.program;
+  script.line(fmt::format("  {} --version || true", shell_quote(asked.string())));
   script.line("  srun --version");
   if (layout.components.size() == 1) script.line("  scontrol show hostnames \"$SLURM_JOB_NODELIST\"");
   for (std::size_t i = 0; layout.components.size() > 1 && i < layout.components.size(); ++i)

@@ -26,6 +26,8 @@ void write_record(Script& script, const SbatchRequest& request, const JobLayout&
 void write_node_facts(Script& script, const SbatchRequest& request);
 /// Arguments of srun that hold for all ranks, one per line.
 void write_srun(Script& script, const SbatchRequest& request);
+/// The plan as the framework of the request takes it; nothing where sailor-train runs.
+void write_framework_settings(Script& script, const SbatchRequest& request);
 /// The array `train`: the program with its arguments.
 void write_train(Script& script, const SbatchRequest& request);
 

@@ -98,6 +98,13 @@ Result<void> write_elastic_nodes(Script& script, const SbatchRequest& request, c
 
 /// The signal to the ranks before the time limit.
 Result<void> write_signal(Script& script, const SbatchRequest& request) {
+  if (request.framework) {
+    if (!request.stop_lead) return {};
+    script.comment(
+        fmt::format("{} s before the time limit the ranks get SIGTERM, on which a program may save its state",
+                    request.stop_lead->value()));
+    return script.option("signal", fmt::format("TERM@{}", static_cast<std::int64_t>(request.stop_lead->value())));
+  }
   const bool kept = !request.checkpoints.empty();
   const auto lead = static_cast<std::int64_t>(std::ceil(stop_lead_of(request).value()));
   script.comment(fmt::format(
@@ -166,7 +173,7 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
     script.comment("Features of nodes that the site recommends");
     SAILOR_CHECK(script.option("constraint", request.constraint));
   }
-  script.blank();
+  if (!request.framework || request.stop_lead) script.blank();
   SAILOR_CHECK(part == JobPart::companion ? write_leaving_signal(script, request) : write_signal(script, request));
   if (request.extra_options.empty()) return {};
   script.blank();

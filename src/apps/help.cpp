@@ -70,13 +70,16 @@ std::string right_of(const Option& option) {
 
 }  // namespace
 
+std::string synopsis_of(const Positional& positional, const std::string& shown_name) {
+  const std::string name = (positional.behind_dashes ? "-- " : "") + shown_name;
+  return positional.required ? name : "[" + name + "]";
+}
+
 std::string help_text(const CommandLine& line) {
   const std::vector<Option> options = all_options(line);
   std::string usage = fmt::format("Usage: {} [options]", line.program);
-  for (const Positional& positional : line.positionals) {
-    const std::string name = positional.name + (positional.repeatable ? "..." : "");
-    usage += positional.required ? " " + name : " [" + name + "]";
-  }
+  for (const Positional& positional : line.positionals)
+    usage += " " + synopsis_of(positional, positional.name + (positional.repeatable ? "..." : ""));
   std::string text = fitted(fmt::format("{}: {}\n\n{}\n", line.program, line.purpose, usage));
 
   std::size_t column = 0;

@@ -202,8 +202,9 @@ class Parser {
     }
     namespace style = po::command_line_style;
     std::vector<po::option> parsed;
+    const std::vector<std::string> before_dashes = take_behind_dashes(arguments);
     try {
-      parsed = po::command_line_parser(arguments)
+      parsed = po::command_line_parser(before_dashes)
                    .options(description)
                    .style(style::unix_style & ~style::allow_guessing)
                    .run()
@@ -273,9 +274,20 @@ class Parser {
     return fail(ErrorCode::usage, fmt::format("option '--{}' is written wrongly", name));
   }
 
+  /// Splits off what follows "--", if that is for a positional of its own.
+  std::vector<std::string> take_behind_dashes(std::vector<std::string> arguments) {
+    if (line_.positionals.empty() || !line_.positionals.back().behind_dashes) return arguments;
+    const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+    if (dashes == arguments.end()) return arguments;
+    options_.positionals_.find(line_.positionals.back().name)->second.assign(dashes + 1, arguments.end());
+    arguments.erase(dashes, arguments.end());
+    return arguments;
+  }
+
   Result<void> place_positionals(const std::vector<std::string>& rest) {
     std::size_t next = 0;
     for (const Positional& positional : line_.positionals) {
+      if (positional.behind_dashes) continue;
       auto& values = options_.positionals_.find(positional.name)->second;
       while (next < rest.size() && (positional.repeatable || values.empty())) values.push_back(rest[next++]);
     }

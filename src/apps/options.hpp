@@ -40,8 +40,12 @@ struct Positional {
   std::string name{};  ///< "PLAN"
   std::string help{};
   bool required = true;
-  bool repeatable = false;  ///< only the last one
+  bool repeatable = false;     ///< only the last one, not counting one behind "--"
+  bool behind_dashes = false;  ///< the last one: all that follows the first "--", and nothing else
 };
+
+/// The positional as a synopsis shows it: "PLAN...", "[-- COMMAND...]".
+std::string synopsis_of(const Positional& positional, const std::string& shown_name);
 
 /// An exit status of the program.
 struct ExitStatus {

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 /// Refuses missing data, which is most often mistyped; --remote-data says that only the nodes can see it.
 Result<void> check_data(const Options& options, const std::string& prefix) {
-  if (options.flag("remote-data")) return {};
+  if (options.flag("remote-data") || prefix.empty()) return {};
   std::error_code code;
   for (const std::string& file : {prefix + ".bin", prefix + ".idx"})
     if (!fs::exists(file, code))
@@ -164,6 +164,7 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::i
   std::optional<Progress> progress;  // begins with the training: time in the queue says nothing of the time left
   options.on_answer = [&](const slurm::JobStatus& now) {
     if (now.phase != slurm::JobPhase::running) return;
+    if (iterations == 0) return;  // another framework's log
     if (!progress) progress.emplace("training", static_cast<std::size_t>(iterations));
     if (const auto last = last_iteration(now.log))
       progress->update(static_cast<std::size_t>(std::min(last->first + 1, iterations)),
@@ -324,7 +325,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   Result<void> done;
   catch_stop_requests("sailor-submit", {SIGINT});  // from here on the jobs are safe without this program
   for (std::size_t i = 0; i < queued.size() && stop_request() == 0; ++i) {
-    auto ended = follow_all(queued[i], (*jobs)[i].request, !options.has("program"));
+    auto ended = follow_all(queued[i], (*jobs)[i].request, (*jobs)[i].request.runs_sailor_train);
     if (!ended && done) done = ended;
   }
   return done;

@@ -100,7 +100,7 @@ Result<Grid> grid_of(const Plan& plan, const Model& model, std::string_view fram
 }
 
 Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::string_view framework,
-                                  std::string_view /*format*/) {
+                                  std::string_view format) {
   if (grid.pipeline_parallel == 1 || grid.data_parallel == 1) return {};
   const Stage& first = plan.pipelines.front().stages.front();
   for (const Pipeline& pipeline : plan.pipelines)
@@ -110,7 +110,9 @@ Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::strin
                           fmt::format("pipelines on {} and {}, as it numbers ranks by stage and not by pipeline",
                                       first.gpu == stage.gpu ? first.zone : first.gpu,
                                       first.gpu == stage.gpu ? stage.zone : stage.gpu),
-                          fmt::format("plan with --pin gpu={} and one zone", first.gpu));
+                          fmt::format("start it with sailor-submit --trainer {}, which gives every rank its place, or "
+                                      "plan with --pin gpu={} and one zone",
+                                      format, first.gpu));
   return {};
 }
 

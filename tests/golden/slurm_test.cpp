@@ -238,6 +238,77 @@ TEST(SbatchScript, ForAHeterogeneousJob) {
   expect_sound(*script);
 }
 
+/// As sailor-submit --trainer megatron fills it in.
+SbatchRequest framework_request() {
+  SbatchRequest job = request(4);
+  job.data.clear();
+  job.iterations = 0;
+  job.mpi = "none";
+  job.runs_sailor_train = false;
+  job.nodes[0].partition = "normal";
+  job.nodes[0].cpus_per_rank = 72;
+  job.framework =
+      FrameworkProgram{.framework = "Megatron-Core",
+                       .command = {"python", "pretrain_gpt.py", "--train-iters", "1000", "--data-path", "my corpus"},
+                       .directory = "/scratch/anna/Megatron-LM",
+                       .title = "Arguments of Megatron-Core",
+                       .settings = "SAILOR_MEGATRON_ARGS=(\n  --num-layers 4\n)\n",
+                       .array = "SAILOR_MEGATRON_ARGS"};
+  return job;
+}
+
+TEST(SbatchScript, ForAProgramOfAnotherFramework) {
+  SbatchRequest job = framework_request();
+  job.check_nodes = true;
+  job.checker = "/opt/sailor/bin/sailor-check";
+  job.mpi = "pmix";
+  job.stop_lead = Seconds(300);
+  const auto script = sbatch_script(plan_on("GH200-96", 4), tiny(), job);
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("framework_job.txt", *script));
+  expect_sound(*script);
+}
+
+TEST(SbatchScript, ForAProgramOfAnotherFrameworkOnTwoKindsOfNodes) {
+  SbatchRequest job = framework_request();
+  job.nodes.push_back({.partition = "a100", .devices_per_node = 4, .cpus_per_rank = 16});
+  job.framework->framework = "DeepSpeed";
+  job.framework->command = {"./train.py", "--deepspeed_config", "/scratch/anna/run-1/ds_config.json"};
+  job.framework->title = "DeepSpeed's configuration for the plan: ds_config.json";
+  job.framework->settings = "{\n  \"train_batch_size\": 16\n}\n";
+  job.framework->array.clear();
+  job.framework->file = "ds_config.json";
+  job.framework->port = 29500;
+  job.framework->ranks_by_stage = true;
+  Plan plan = plan_on("GH200-96", 4);
+  plan.pipelines[0].stages[1].gpu = "A100-40";
+  const auto script = sbatch_script(plan, tiny(), job);
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("framework_heterogeneous.txt", *script));
+  expect_sound(*script);
+}
+
+TEST(SbatchScript, RefusesProgramsOfFrameworksThatCannotBe) {
+  const auto error = [](const std::function<void(SbatchRequest&)>& change) {
+    SbatchRequest job = framework_request();
+    change(job);
+    const auto script = sbatch_script(plan_on("GH200-96", 4), tiny(), job);
+    return script ? std::string() : script.error().message();
+  };
+  EXPECT_EQ(error([](SbatchRequest&) {}), "");
+  EXPECT_EQ(error([](SbatchRequest& job) { job.framework->command.clear(); }),
+            "there is no program of Megatron-Core to run; name it behind '--'");
+  EXPECT_EQ(error([](SbatchRequest& job) { job.placer = Placer::plugin; }),
+            "the variables by which Megatron-Core finds its ranks come from sailor-launch; let it place the ranks: "
+            "--placer launcher");
+  EXPECT_EQ(error([](SbatchRequest& job) { job.framework->port = 80; }),
+            "80 is no TCP port of a user's program; use one from 1024 to 65535");
+  EXPECT_NE(error([](SbatchRequest& job) { job.framework->directory = "here"; }).find("is not absolute"),
+            std::string::npos);
+  EXPECT_NE(error([](SbatchRequest& job) { job.checkpoints = "/kept"; }).find("are for sailor-train"),
+            std::string::npos);
+}
+
 TEST(ClusterToml, OfWhatSlurmSaid) {
   const GpuCatalogue catalogue = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
   const auto node = [](std::string name, std::string gres, NodeState state, std::string reason) {

@@ -261,7 +261,7 @@ TEST(Handover, FrameworksThatNumberRanksByStageGetMixedGpusOnlyWhereEveryRankGet
   Plan plan = llama_plan({17, 34});
   plan.pipelines[0].stages[1].gpu = "A100-80";
   expect_refused(Format::deepspeed, plan, llama(), "pipelines on H200-141 and A100-80, as it numbers ranks by stage",
-                 "--pin gpu=H200-141");
+                 "sailor-submit --trainer deepspeed");
   for (const Format format : {Format::deepspeed, Format::torchtitan}) {
     const auto placed = hand_over(format, plan, llama(), "a test", Ranks::as_numbered);
     EXPECT_TRUE(placed.has_value()) << placed.error().message();

@@ -178,9 +178,11 @@ std::string zsh_line(const CommandLine& line) {
       text += fmt::format(" \\\n    '{}{}{}[{}]{}'", repeated, name, equals, help, value);
     }
   }
-  for (const Positional& positional : line.positionals)
+  for (const Positional& positional : line.positionals) {
+    if (positional.behind_dashes) continue;  // zsh takes one list of arguments
     text += fmt::format(" \\\n    '{}:{}:{}'", positional.repeatable ? "*" : "", zsh_text(positional.name),
                         positional.name == "COMMAND" ? "_command_names -e" : "_files");
+  }
   return text + "\n";
 }
 

@@ -84,8 +84,7 @@ std::string option_meaning(const Option& option) {
 std::string synopsis(const CommandLine& line) {
   std::string text = ".SY " + roff(line.program) + "\n[\\fIoptions\\fR]\n";
   for (const Positional& positional : line.positionals) {
-    const std::string name = italic(positional.name) + (positional.repeatable ? "\\&..." : "");
-    text += positional.required ? name + "\n" : "[" + name + "]\n";
+    text += synopsis_of(positional, italic(positional.name) + (positional.repeatable ? "\\&..." : "")) + "\n";
   }
   return text + ".YS\n";
 }

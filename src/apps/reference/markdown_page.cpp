@@ -74,10 +74,8 @@ std::string rest_of(const CommandLine& line, std::string_view heading) {
 
 std::string usage(const CommandLine& line) {
   std::string text = "```text\n" + line.program + " [options]";
-  for (const Positional& positional : line.positionals) {
-    const std::string name = positional.name + (positional.repeatable ? "..." : "");
-    text += positional.required ? " " + name : " [" + name + "]";
-  }
+  for (const Positional& positional : line.positionals)
+    text += " " + synopsis_of(positional, positional.name + (positional.repeatable ? "..." : ""));
   return text + "\n```\n\n";
 }
 

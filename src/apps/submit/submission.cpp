@@ -13,6 +13,7 @@
 #include "apps/submit/elastic.hpp"
 #include "apps/submit/job_nodes.hpp"
 #include "apps/submit/stop_lead.hpp"
+#include "apps/submit/trainer.hpp"
 #include "apps/training_program.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
@@ -210,6 +211,7 @@ Result<void> use_site(const Options& options, const Surroundings& around, Submis
   slurm::SbatchRequest& request = submission.request;
   request.mpi = launch.mpi;
   if (software != nullptr && !software->mpi.empty()) request.mpi = software->mpi;
+  if (request.framework && !request.check_nodes) request.mpi = "none";  // sailor-check is the only program of MPI
   if (options.has("mpi")) request.mpi = options.text("mpi");
   request.exclusive = launch.exclusive_nodes;
   if (!says(request.extra_options, "--constraint")) request.constraint = launch.constraint;
@@ -387,11 +389,13 @@ Result<void> settle_ending(const Options& options, const Surroundings& around, b
 
 Result<void> fill_request(const Options& options, const Environment& environment, Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
-  auto data = required(options, "data");
-  if (!data) return fail(data.error());
-  SAILOR_CHECK(required(options, "iterations"));
-  request.data = from_here(*data).string();
-  request.iterations = options.integer("iterations");
+  if (!is_for_framework(options)) {
+    auto data = required(options, "data");
+    if (!data) return fail(data.error());
+    SAILOR_CHECK(required(options, "iterations"));
+    request.data = from_here(*data).string();
+    request.iterations = options.integer("iterations");
+  }
   if (options.has("learning-rate")) request.learning_rate = options.number("learning-rate");
   if (options.has("seed")) request.seed = options.integer("seed");
   request.job_name = options.has("job-name") ? options.text("job-name") : "sailor-" + submission.plan.job.model;
@@ -443,6 +447,7 @@ Result<void> fill_request(const Options& options, const Environment& environment
   request.program = submission.program.path;
   request.runs_sailor_train = !options.has("program");
   request.launcher = beside_this_program("sailor-launch");
+  if (is_for_framework(options)) return set_framework(options, submission);
   return make_elastic(options, environment, submission);
 }
 
@@ -600,7 +605,11 @@ Result<void> check_mounts(const Environment& environment, const std::vector<std:
   std::vector<fs::path> paths;
   for (const std::vector<Submission>& plans : jobs)
     for (const Submission& one : plans) {
-      paths.insert(paths.end(), {one.request.run_directory, fs::path(one.request.data).parent_path()});
+      paths.push_back(one.request.run_directory);
+      if (one.request.framework)
+        paths.push_back(one.request.framework->directory);
+      else
+        paths.push_back(fs::path(one.request.data).parent_path());
       if (one.request.checkpoints.is_absolute()) paths.push_back(one.request.checkpoints);
     }
   std::vector<std::string> missing;
@@ -642,6 +651,7 @@ Result<void> check_program(const Options& options, const Environment& environmen
 }
 
 Result<std::vector<std::vector<Submission>>> prepare_all(const Options& options, const Environment& environment) {
+  SAILOR_CHECK(check_trainer_options(options));
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
   std::vector<Submission> all;
@@ -654,7 +664,8 @@ Result<std::vector<std::vector<Submission>>> prepare_all(const Options& options,
   if (!around) return fail(around.error());
   const bool array = all.size() > 1;
   for (Submission& one : all) {
-    one.request.placer = one.request.elastic ? slurm::Placer::launcher : around->placer;
+    const bool launched = one.request.elastic || one.request.framework;
+    one.request.placer = launched ? slurm::Placer::launcher : around->placer;
     if (auto settled = settle_nodes(options, environment, *around, one); !settled)
       return fail(settled.error(), array ? one.path : std::string());
     if (auto settled = settle_ending(options, *around, array, one); !settled)

@@ -2,6 +2,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/programs.hpp"
+#include "apps/submit/trainer.hpp"
 #include "apps/training_program.hpp"
 
 namespace sailor::apps {
@@ -18,14 +19,21 @@ CommandLine submit_command_line() {
                        .help =
                            "the plan (plan.toml), written by sailor-plan; of several a job array, one for each number "
                            "of nodes that they need",
-                       .repeatable = true}},
+                       .repeatable = true},
+                      {.name = "COMMAND",
+                       .help = "with --trainer, the framework's program and its arguments, which start in the present "
+                               "folder",
+                       .required = false,
+                       .repeatable = true,
+                       .behind_dashes = true}},
       .options =
-          {{.name = "data",
+          {trainer_option(),
+           {.name = "data",
             .value_name = "PREFIX",
             .help = "what to train on: path prefix of the files that sailor-data wrote"},
            {.name = "remote-data",
             .type = OptionType::flag,
-            .help = "do not look for the data here: only the nodes see it"},
+            .help = "do not look for the data (or the script of COMMAND) here: only the nodes see it"},
            {.name = "iterations",
             .type = OptionType::integer,
             .value_name = "N",
@@ -129,7 +137,8 @@ CommandLine submit_command_line() {
             .value_name = "SECONDS",
             .help =
                 "how long before its time limit the job is told to stop, seconds [default: by the time that the last "
-                "checkpoint took, or the site file's rate; else 180, and at most a quarter of --time]",
+                "checkpoint took, or the site file's rate; else 180, and at most a quarter of --time; with --trainer "
+                "never, else by SIGTERM]",
             .minimum = 1,
             .maximum = 65535},
            {.name = "check",
@@ -165,7 +174,14 @@ CommandLine submit_command_line() {
            shared::program(),
            {.name = "mpi",
             .value_name = "TYPE",
-            .help = "how srun starts MPI ranks, see srun --mpi=list [default: the site's, pmix]"},
+            .help = "how srun starts MPI ranks, see srun --mpi=list [default: the site's, pmix; with --trainer and "
+                    "without --check none]"},
+           {.name = "torch-port",
+            .type = OptionType::integer,
+            .value_name = "PORT",
+            .help = "with --trainer, the TCP port on which rank 0 listens [default: by the job's id, 10000 to 29999]",
+            .minimum = 1024,
+            .maximum = 65535},
            {.name = "sbatch-option",
             .value_name = "OPTION",
             .help = "further option of sbatch, such as --sbatch-option=--qos=high",
@@ -187,7 +203,10 @@ CommandLine submit_command_line() {
             "go on with the nodes that are left when some are lost, and with more when there are"},
            {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --check --spare-nodes 1 --dry-run "
             "--devices-per-node 4",
-            "check the nodes first, with one to spare"}},
+            "check the nodes first, with one to spare"},
+           {"sailor-submit plan.toml --trainer megatron -t 8:00:00 --dry-run --devices-per-node 4 -- "
+            "python pretrain_gpt.py --train-iters 1000 --lr 3e-4 --data-path corpus",
+            "train with Megatron-Core"}},
       .exit_statuses = {{0, "submitted; with --wait: and succeeded"},
                         {1, "failure; with --wait: also of the job"},
                         {2, "wrong usage"}},
@@ -196,7 +215,7 @@ CommandLine submit_command_line() {
           "on.\n"
           "The job's exit code is that of sailor-train: 75 when a signal stopped it with a checkpoint to go on from, "
           "6\n"
-          "without."};
+          "without; with --trainer that of the framework's program."};
 }
 
 }  // namespace sailor::apps
