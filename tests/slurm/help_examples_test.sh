@@ -46,6 +46,35 @@ rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 assert size == 2 and rank in (0, 1) and os.environ["MASTER_ADDR"] and os.environ["MASTER_PORT"] == "29500"
 assert 0 <= int(os.environ["LOCAL_RANK"]) < int(os.environ["LOCAL_WORLD_SIZE"])
 PYTHON
+  # What PyTorch's profiler and Megatron-LM record of a training.
+  python3 - <<'PYTHON'
+import json
+events = []
+def add(category, name, begin, duration, **arguments):
+    events.append({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": duration,
+                   "args": arguments})
+for step in range(2):
+    start, number = 20000 * step, 100 * (step + 1)
+    add("user_annotation", f"ProfilerStep#{step}", start, 19000)
+    passes = [("aten::embedding", 100)] + [("aten::linear", 900)] * 4 + [("aten::cross_entropy_loss", 500)]
+    for i, (name, duration) in enumerate(passes):
+        if 1 <= i <= 4:
+            add("user_annotation", f"layers.{i - 1}", start + 1000 * i, 950)
+        add("cpu_op", name, start + 1000 * i + 10, duration, **{"Sequence number": number + i})
+    for i, (_, duration) in reversed(list(enumerate(passes))):
+        add("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", start + 8000 + 2000 * (5 - i),
+            1.9 * duration, **{"Sequence number": number + i})
+with open("trace.json", "w") as file:
+    json.dump({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}, file)
+arguments = {"data_parallel_size": 1, "global_batch_size": 16, "hidden_size": 128, "micro_batch_size": 2, "num_layers": 4,
+             "seq_length": 64, "bf16": True}
+with open("train.log", "w") as file:
+    file.writelines(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in arguments.items())
+    for _ in range(3):
+        file.write("(min, max) time across ranks (ms):\n")
+        file.writelines(f"    {name} {'.' * 32}: ({low}, {high})\n" for name, low, high in
+                        (("forward-compute", 40.0, 41.0), ("backward-compute", 80.0, 82.0), ("optimizer", 3.0, 5.0)))
+PYTHON
   cat >config.json <<'JSON'
 {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
 JSON
