@@ -155,6 +155,40 @@ Flop experts_flop(const Model& model, double tokens) {
               experts.feed_forward);
 }
 
+/// Bytes that pass between processor and memory.
+struct Traffic {
+  double forward = 0.0;
+  double backward = 0.0;
+};
+
+/// Traffic of a block of Sailor's runtime besides that of its products and its attention (src/runtime/layers/block.cpp,
+/// src/runtime/cuda): a norm reads its input and writes its output, and backward reads the input and two gradients, one
+/// of them of the residual path, and writes one; rotary positions are applied in place. ReLU and the biases are
+/// applied within the products, and so is GELU, which then writes its input, too; SwiGLU is a kernel.
+Traffic fused_traffic(const Model& model, const LayerKey& key, const Arrays& arrays) {
+  const double values = value_bytes(key.precision) * tokens_of(key);
+  const double t = key.tensor_parallel;
+  const double inner = values * model.active_feed_forward(block_of(model, key)) / t;
+  Traffic traffic{.forward = 2 * 2 * arrays.own_hidden, .backward = 2 * 4 * arrays.own_hidden};
+  if (model.norm_placement == NormPlacement::post)
+    traffic.backward += 2 * 3 * arrays.own_hidden;  // gradients are added
+  if (model.position == PositionKind::rotary) {
+    const double turned = 2 * values * (model.query_width() + model.key_width()) / t;
+    traffic.forward += turned;
+    traffic.backward += turned;
+  }
+  if (model.has_gate()) {
+    traffic.forward += 3 * inner;
+    traffic.backward += 6 * inner;
+  } else {
+    if (model.activation == Activation::gelu) traffic.forward += inner;
+    traffic.backward += 3 * inner;
+  }
+  if (model.linear_bias)  // their gradients are sums over what the products read
+    traffic.backward += 2 * arrays.hidden + inner + values * (model.query_width() + 2 * model.key_width()) / t;
+  return traffic;
+}
+
 }  // namespace
 
 std::string_view to_string(Attention attention) { return attention == Attention::fused ? "fused" : "unfused"; }
@@ -246,16 +280,22 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
         flop += unfused_attention(model, tokens, key.sequence_length) / t - causal;  // masked scores are computed, too
         add(score_passes, arrays.scores);
       }
-      add(activation_passes, arrays.kept_whole + arrays.kept_share);
+      if (kernels.recomputes_elementwise) {
+        const Traffic fused = fused_traffic(model, key, arrays);
+        traffic.forward += fused.forward + arrays.dispatched;
+        traffic.backward += fused.backward + 2 * arrays.dispatched;
+      } else {
+        add(activation_passes, arrays.kept_whole + arrays.kept_share);
+      }
       work.forward_all_reduces = 2;  // after attention and after the feed-forward part (Shoeybi et al. 2019)
       work.backward_all_reduces = 2;
       break;
     }
     case LayerKind::final_norm:
-      add(hidden_passes, arrays.own_hidden);
+      add(kernels.recomputes_elementwise ? Passes{2.0, 4.0} : hidden_passes, arrays.own_hidden);
       break;
     case LayerKind::head:
-      add(logit_passes, arrays.logits);
+      add(kernels.recomputes_elementwise ? Passes{3.0, 0.0} : logit_passes, arrays.logits);
       work.backward_all_reduces = 1;
       break;
   }

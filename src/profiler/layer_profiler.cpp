@@ -508,10 +508,12 @@ std::vector<ProcessMeasurement> measure_process(const std::string& gpu, const ru
     stream.zero(a.data(), a.bytes());
     stream.zero(b.data(), b.bytes());
     stream.matmul({.m = rows, .n = rows, .k = inner}, a.floats(), b.floats(), c.floats());
-    std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    const std::unique_ptr<runtime::Group> all = world.transport.make_group(ranks);
-    all->all_reduce_sum(stream, c.floats(), c.elements());
+    if (world.size() > 1) {  // one rank has no transport between GPUs
+      std::vector<int> ranks(static_cast<std::size_t>(world.size()));
+      std::iota(ranks.begin(), ranks.end(), 0);
+      const std::unique_ptr<runtime::Group> all = world.transport.make_group(ranks);
+      all->all_reduce_sum(stream, c.floats(), c.elements());
+    }
     device.synchronize();
   }
   device.release_unused_memory();

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 
+#include "core/affinity.hpp"
 #include "runtime/bits16.hpp"
 #include "runtime/layer.hpp"
 
@@ -25,6 +27,18 @@ std::uint64_t key_of(const Parameter& parameter, std::uint64_t seed) {
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
   for (const char letter : parameter.name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
   return mix(mix(mix(seed) ^ static_cast<std::uint64_t>(parameter.layer)) ^ hash);
+}
+
+/// Calls body(first, last) for parts of [0, count), side by side on the cores that this thread may use.
+template <class Body>
+void on_all_cores(std::int64_t count, const Body& body) {
+  constexpr std::int64_t least = std::int64_t{1} << 20;  // smaller parts are not worth a thread
+  const auto cores = std::max<std::int64_t>(1, std::ssize(allowed_cores()));
+  const std::int64_t parts = std::clamp<std::int64_t>(count / least, 1, std::min<std::int64_t>(cores, 32));
+  std::vector<std::jthread> threads;
+  for (std::int64_t part = 1; part < parts; ++part)
+    threads.emplace_back([&body, count, part, parts] { body(count * part / parts, count * (part + 1) / parts); });
+  body(0, count / parts);
 }
 
 // The sum of eight uniform 16-bit integers, centred and scaled to deviation 1: close to normal (up to 4.9
@@ -64,11 +78,13 @@ std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed
   if (parameter.initial != InitialValue::normal) return values;
   const std::uint64_t key = key_of(parameter, seed);
   for (const Piece& piece : parameter.pieces())
-    for (std::int64_t i = 0; i < piece.count; ++i) {
-      const auto element = static_cast<std::uint64_t>(piece.whole + i);
-      values[static_cast<std::size_t>(piece.local + i)] =
-          parameter.deviation * normal(mix(key + 2 * element), mix(key + 2 * element + 1));
-    }
+    on_all_cores(piece.count, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i) {
+        const auto element = static_cast<std::uint64_t>(piece.whole + i);
+        values[static_cast<std::size_t>(piece.local + i)] =
+            parameter.deviation * normal(mix(key + 2 * element), mix(key + 2 * element + 1));
+      }
+    });
   return values;
 }
 
@@ -119,7 +135,10 @@ void ParameterStorage::set_values(const Parameter& parameter, std::int64_t first
     return;
   }
   std::vector<std::uint16_t> rounded(static_cast<std::size_t>(count));
-  std::transform(host, host + count, rounded.begin(), [&](float value) { return to_bits16(to.type, value); });
+  on_all_cores(count, [&](std::int64_t from, std::int64_t until) {
+    std::transform(host + from, host + until, rounded.begin() + from,
+                   [&](float value) { return to_bits16(to.type, value); });
+  });
   device_.write(to.data, rounded.data(), bytes_of(to.type, count));
 }
 

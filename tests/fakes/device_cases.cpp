@@ -107,7 +107,7 @@ void add_elementwise(std::vector<DeviceCase>& cases) {
                          bench.stream().rms_norm_backward(
                              shape, input.values(), reciprocal.floats(), weight.values(), gradient.values(),
                              adds ? sum.values() : Values(nullptr, sum.type()), weight_gradient.floats());
-                         bench.keep(adds ? sum : gradient);
+                         if (width > 1 || adds) bench.keep(adds ? sum : gradient);  // else nothing but rounding
                          bench.keep(weight_gradient);
                        }
                      }});
@@ -203,27 +203,31 @@ void add_linear(std::vector<DeviceCase>& cases) {
         }
 }
 
-/// Logits: rows are further apart than they are long.
+/// Logits: rows are further apart than they are long. Long odd lengths are multiplied in two parts.
 void add_linear_with_gaps(std::vector<DeviceCase>& cases) {
   for (const bool rows_are_inputs : {false, true})
-    cases.push_back(
-        {fmt::format("linear with rows apart{}", rows_are_inputs ? ", weight (in, out)" : ""), [=](Bench& bench) {
-           const LinearShape shape{6, 10, 17, rows_are_inputs, 24};
-           const ConstValues nothing(nullptr, bench.type());
-           const Tensor input = bench.noise(shape.rows * shape.in);
-           const Tensor weight = bench.noise(shape.in * shape.out, 0.3f);
-           Tensor output = bench.noise(shape.rows * shape.out_stride);  // between rows it stays
-           bench.stream().linear_forward(shape, input.values(), weight.values(), nothing, nothing,
-                                         PointwiseActivation::none, {nullptr, bench.type()}, output.values());
-           bench.keep(output);
-           Tensor weight_gradient = bench.floats(shape.in * shape.out);
-           bench.stream().linear_backward_parameters(shape, input.values(), output.values(), weight_gradient.floats(),
-                                                     nullptr);
-           bench.keep(weight_gradient);
-           Tensor input_gradient = bench.poisoned(shape.rows * shape.in);
-           bench.stream().linear_backward_input(shape, output.values(), weight.values(), input_gradient.values());
-           bench.keep(input_gradient);
-         }});
+    for (const LinearShape& shape :
+         {LinearShape{6, 10, 17, rows_are_inputs, 24}, LinearShape{6, 10, 1031, rows_are_inputs, 1088},
+          LinearShape{5, 1031, 9, rows_are_inputs, 16}, LinearShape{1031, 6, 9, rows_are_inputs, 16}})
+      cases.push_back(
+          {fmt::format("linear {} x {} x {} with rows apart{}", shape.rows, shape.in, shape.out,
+                       rows_are_inputs ? ", weight (in, out)" : ""),
+           [=](Bench& bench) {
+             const ConstValues nothing(nullptr, bench.type());
+             const Tensor input = bench.noise(shape.rows * shape.in);
+             const Tensor weight = bench.noise(shape.in * shape.out, 0.3f);
+             Tensor output = bench.noise(shape.rows * shape.out_stride);  // between rows it stays
+             bench.stream().linear_forward(shape, input.values(), weight.values(), nothing, nothing,
+                                           PointwiseActivation::none, {nullptr, bench.type()}, output.values());
+             bench.keep(output);
+             Tensor weight_gradient = bench.floats(shape.in * shape.out);
+             bench.stream().linear_backward_parameters(shape, input.values(), output.values(), weight_gradient.floats(),
+                                                       nullptr);
+             bench.keep(weight_gradient);
+             Tensor input_gradient = bench.poisoned(shape.rows * shape.in);
+             bench.stream().linear_backward_input(shape, output.values(), weight.values(), input_gradient.values());
+             bench.keep(input_gradient);
+           }});
 }
 
 void add_attention(std::vector<DeviceCase>& cases) {

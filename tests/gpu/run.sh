@@ -41,10 +41,10 @@ die() {
 
 all=(kernels training nccl rates models torch sanitizer)
 results=$PWD/gpu-results headers='' build='' parts=()
-# collect_headers FOLDER
+# collect_headers FOLDER: into FOLDER/include, since headers of cuDNN's frontend name that folder.
 collect_headers() {
-  local name from place
-  mkdir -p "$1"
+  local name from place into=$1/include
+  mkdir -p "$into"
   for name in fmt spdlog tl toml++ nlohmann cudnn_frontend cudnn_frontend.h; do
     from=''
     for place in "${CUDNN_FRONTEND_HOME:+$CUDNN_FRONTEND_HOME/include}" /usr/include /usr/local/include; do
@@ -52,8 +52,8 @@ collect_headers() {
     done
     case $name in
       # The frontend is more files than its first one.
-      cudnn_frontend.h) [[ -z $from ]] || cp "$from"/cudnn_frontend*.h "$from"/cudnn_backend_base.h "$1" ;;
-      *) [[ -z $from ]] || cp -r "$from/$name" "$1" ;;
+      cudnn_frontend.h) [[ -z $from ]] || cp "$from"/cudnn_frontend*.h "$from"/cudnn_backend_base.h "$into" ;;
+      *) [[ -z $from ]] || cp -r "$from/$name" "$into" ;;
     esac
     [[ -n $from || $name == cudnn_frontend* ]] || die "the headers of $name are neither in /usr/include nor /usr/local/include"
     [[ -n $from || $name != cudnn_frontend ]] ||
@@ -84,6 +84,7 @@ while (($#)); do
   shift
 done
 ((${#parts[@]})) || parts=("${all[@]}")
+[[ ! -d $headers/include ]] || headers=$headers/include
 build=${build:-$results/build}
 mkdir -p "$results"
 

@@ -366,6 +366,12 @@ TEST_F(ProfilerOnTwoRanks, MeasuresGpus) {
             0)
       << err();
   ::unsetenv("LD_LIBRARY_PATH");
+  EXPECT_EQ(run(1,
+                "layers --model tiny-gpt --sequence-length 4 --blocks 1 --micro-batches 1 --gpu h200 --samples 3 "
+                "--warm-up 0 --time-budget 1 --store " +
+                    path("of-one-gpu")),
+            0)
+      << err();
   ASSERT_EQ(run(2, "links --max-message 16384" + common), 0) << err();
   const auto data = load_profile(store());
   ASSERT_TRUE(data) << data.error().message();

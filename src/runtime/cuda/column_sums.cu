@@ -35,20 +35,31 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+// Each warp takes every eighth slice, several at a time: one block alone waits for memory, not for its bandwidth.
 template <int N>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(threads)
     sum_of_slices(float* sums, const float* slices, std::int64_t slice_count, std::int64_t count) {
-  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x * N;
-  for (std::int64_t i = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * N; i < count; i += step) {
-    float sum[N];
-    load(sums + i, sum);
-    for (std::int64_t slice = 0; slice < slice_count; ++slice) {
+  float* const shared = reinterpret_cast<float*>(shared_bytes);  // (warps, 32 · N)
+  const std::int64_t column = (std::int64_t{blockIdx.x} * warp_size + lane_index()) * N;
+  float own[N] = {};
+  if (column < count) {
+#pragma unroll 8
+    for (std::int64_t slice = warp_index(); slice < slice_count; slice += warps) {
       float more[N];
-      load(slices + slice * count + i, more);
+      load(slices + slice * count + column, more);
 #pragma unroll
-      for (int k = 0; k < N; ++k) sum[k] += more[k];
+      for (int k = 0; k < N; ++k) own[k] += more[k];
     }
-    store(sum, sums + i);
+  }
+#pragma unroll
+  for (int k = 0; k < N; ++k) shared[(warp_index() * N + k) * warp_size + lane_index()] = own[k];
+  __syncthreads();
+  for (int k = warp_index(); k < N; k += warps) {
+    if (column >= count) continue;
+    float sum = sums[column + k];
+#pragma unroll
+    for (int warp = 0; warp < warps; ++warp) sum += shared[(warp * N + k) * warp_size + lane_index()];
+    sums[column + k] = sum;
   }
 }
 
@@ -62,10 +73,16 @@ std::int64_t slices_of(const Queue& queue, std::int64_t rows, std::int64_t width
 }  // namespace
 
 void add_slices(const Queue& queue, float* sums, const float* slices, std::int64_t slice_count, std::int64_t count) {
-  with_packs<float>(count, {sums, slices}, [&]<int N>(Packed<N>) {
-    launch(queue, {.grid = looping_grid(queue, rounds_up(count / N, 256), 8), .block = 256}, sum_of_slices<N>, sums,
-           slices, slice_count, count);
-  });
+  // One value at a time where there are few columns, so that more blocks share them.
+  const auto add = [&]<int N>(Packed<N>) {
+    launch(queue,
+           {.grid = static_cast<unsigned>(rounds_up(count, std::int64_t{N} * warp_size)),
+            .block = threads,
+            .shared = sizeof(float) * threads * N},
+           sum_of_slices<N>, sums, slices, slice_count, count);
+  };
+  if (count < std::int64_t{4} * warp_size * queue.multiprocessors) return add(Packed<1>{});
+  with_packs<float>(count, {sums, slices}, add);
 }
 
 std::int64_t column_sums_workspace(const Queue& queue, std::int64_t rows, std::int64_t width) {

@@ -40,6 +40,11 @@ class Gemm {
 
  private:
   struct Plans;
+
+  /// As multiply(), in two products where cuBLAS is slow for a length of one. Returns false, and does nothing, if it is
+  /// not.
+  [[nodiscard]] bool multiply_in_parts(const Queue& queue, const MatrixProduct& product, ConstValues a, ConstValues b,
+                                       ConstValues addend, Values output, bool tf32, void* workspace_memory);
   std::unique_ptr<Plans> plans_;
 };
 

@@ -159,7 +159,10 @@ class Communicators final : public TransferWatch {
     if (!failure_.empty()) return;
     cause_ = cause;
     failure_ = std::move(message);
-    for (ncclComm_t communicator : std::exchange(alive_, {})) ncclCommAbort(communicator);
+    // All at once: one is not given up before kernels of the others have ended.
+    std::vector<std::jthread> aborting;
+    for (ncclComm_t communicator : std::exchange(alive_, {}))
+      aborting.emplace_back([communicator] { ncclCommAbort(communicator); });
   }
 
   void look_after() {

@@ -163,8 +163,12 @@ void with_parts(std::int64_t width, int wanted_threads, const Call& call) {
                            " of this type and alignment)");
 }
 
-/// Number of blocks of a backward pass, and of the rows of partial sums.
-unsigned backward_blocks(const Queue& queue, std::int64_t rows) { return looping_grid(queue, rows, 2); }
+/// Number of blocks of a backward pass, and of the rows of partial sums. Narrow rows need more blocks to have as many
+/// loads under way: about 1,024 threads of a multiprocessor, whose registers suffice for that.
+unsigned backward_blocks(const Queue& queue, const NormShape& shape) {
+  const std::int64_t threads = std::clamp<std::int64_t>(shape.width / 8, 1, most_threads);
+  return looping_grid(queue, shape.rows, static_cast<int>(std::clamp<std::int64_t>(1024 / threads, 2, 8)));
+}
 
 template <Kind kind>
 void forward(const Queue& queue, const NormShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
@@ -185,7 +189,7 @@ template <Kind kind>
 void backward(const Queue& queue, const NormShape& shape, ConstValues input, const float* mean, const float* reciprocal,
               ConstValues weight, Values gradient, Values sum, float* weight_gradient, float* bias_gradient,
               float* workspace) {
-  const unsigned blocks = backward_blocks(queue, shape.rows);
+  const unsigned blocks = backward_blocks(queue, shape);
   float* const bias_slices = workspace + blocks * shape.width;
   with_type(gradient.type, [&]<class T>(T) {
     with_packs<T>(shape.width, {input.data, weight.data, gradient.data, sum.data, workspace, bias_slices},
@@ -213,7 +217,7 @@ void rms_norm_forward(const Queue& queue, const NormShape& shape, ConstValues in
 }
 
 std::int64_t norm_workspace(const Queue& queue, const NormShape& shape) {
-  return std::int64_t{2} * backward_blocks(queue, shape.rows) * shape.width;
+  return std::int64_t{2} * backward_blocks(queue, shape) * shape.width;
 }
 
 void layer_norm_backward(const Queue& queue, const NormShape& shape, ConstValues input, const float* mean,
