@@ -50,7 +50,7 @@ struct RankRecord {
   int tensor_parallel_index = 0;
   std::string host{};
   Bytes peak_tensor_memory{};    ///< largest sum of tensors alive at once, from the allocator
-  Bytes peak_resident_memory{};  ///< largest resident set of the process (VmHWM)
+  Bytes peak_resident_memory{};  ///< largest resident set of the process (VmHWM); of a rank on a GPU, what is taken there
 };
 
 struct RunRecord {

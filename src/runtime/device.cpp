@@ -8,6 +8,8 @@ Bytes Device::available_memory(int ranks_of_host) const { return runtime::availa
 
 Bytes Device::memory_of_process() const { return resident_memory().now; }
 
+Bytes Device::peak_memory_of_process() const { return resident_memory().peak; }
+
 void Device::synchronize() {
   if (synchronized_ == nullptr) synchronized_ = make_event();
   main().record(*synchronized_);

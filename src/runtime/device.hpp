@@ -61,12 +61,14 @@ class Device : public MemorySource {
   virtual void set_memory_limit(Bytes limit) = 0;
   /// Returns the memory that the pool keeps for reuse to the system, so that the next allocations lie elsewhere.
   virtual void release_unused_memory() = 0;
-  // The next two are about the memory that holds tensors, which is the host's unless a device overrides them.
+  // The next three are about the memory that holds tensors, which is the host's unless a device overrides them.
   /// Memory that this rank may still take when `ranks_of_host` ranks of its host compute; 0 if the system does not say.
   [[nodiscard]] virtual Bytes available_memory(int ranks_of_host) const;
   /// Memory that this process has taken, without what the pool has reserved on a GPU; on the host, all resident memory.
   /// 0 if the system does not say.
   [[nodiscard]] virtual Bytes memory_of_process() const;
+  /// The most that this process has ever taken; of a GPU, what is taken now, including what other processes have there.
+  [[nodiscard]] virtual Bytes peak_memory_of_process() const;
   /// Pinned host memory: the device copies from and to it without the host waiting. Throws std::bad_alloc.
   [[nodiscard]] virtual void* allocate_host(std::size_t bytes) = 0;
   virtual void release_host(void* memory) = 0;

@@ -9,7 +9,6 @@
 #include <string>
 #include <utility>
 
-#include "runtime/process_memory.hpp"
 #include "runtime/waits.hpp"
 
 namespace sailor::runtime {
@@ -189,7 +188,7 @@ Timeline gather_timeline(TimelineRecorder& recorder, Control& control) {
 }
 
 IterationSummary gather_summary(TimelineRecorder& recorder, const Device& device, Control& control) {
-  std::string mine = fmt::format("{} {}", device.memory_use().peak.value(), resident_memory().peak.value());
+  std::string mine = fmt::format("{} {}", device.memory_use().peak.value(), device.peak_memory_of_process().value());
   for (const Seconds time : recorder.parts()) fmt::format_to(std::back_inserter(mine), " {}", time.value());
   IterationSummary summary;
   const std::vector<std::string> texts = control.gather(mine);

@@ -11,7 +11,6 @@
 #include <stdexcept>
 
 #include "core/terminal.hpp"
-#include "runtime/process_memory.hpp"
 #include "runtime/waits.hpp"
 
 namespace sailor::runtime {
@@ -292,8 +291,8 @@ void Trainer::after_layer(int layer, Pass pass) {
 
 std::vector<RankUse> Trainer::rank_uses() {
   const auto whole = [](Bytes bytes) { return static_cast<std::int64_t>(bytes.value()); };
-  const std::string mine =
-      fmt::format("{} {} {}", world_.control.host(), whole(device_.memory_use().peak), whole(resident_memory().peak));
+  const std::string mine = fmt::format("{} {} {}", world_.control.host(), whole(device_.memory_use().peak),
+                                       whole(device_.peak_memory_of_process()));
   std::vector<RankUse> uses;
   const std::vector<std::string> texts = world_.control.gather(mine);
   const std::vector<RankRole> roles = rank_roles(plan_);

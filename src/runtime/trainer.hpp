@@ -40,7 +40,7 @@ struct RankUse {
   RankRole role;
   std::string host;
   Bytes peak_tensor_memory{};    ///< of its device
-  Bytes peak_resident_memory{};  ///< of its process
+  Bytes peak_resident_memory{};  ///< of its process, see Device::peak_memory_of_process()
 };
 
 struct IterationResult {

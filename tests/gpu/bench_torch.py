@@ -157,7 +157,8 @@ def main():
     on_gpu = arguments.device == "cuda"
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = True
-    network = Transformer(model, arguments.length, arguments.recompute).to(arguments.device)
+    with torch.device(arguments.device):  # a CPU takes minutes to initialize billions of parameters
+        network = Transformer(model, arguments.length, arguments.recompute)
     parameters = sum(p.numel() for p in network.parameters())
     optimizer = torch.optim.AdamW(network.parameters(), lr=2e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   **({"fused": True} if on_gpu else {}))

@@ -614,6 +614,8 @@ TEST_F(GpuTraining, LossesAreThoseOfTheCpu) {
     const auto run = load_run(folder_ / "run.h5");
     ASSERT_TRUE(run);
     EXPECT_EQ(run->provenance.device, "emulated GPU");
+    EXPECT_EQ(run->peak_resident_memory(), Bytes(1 << 20));  // that an emulated GPU says is in use
+    EXPECT_NE(output().find(" in tensors, 1.00 MiB of the GPU taken\n"), std::string::npos) << output();
     if (ranks > 1) {
       EXPECT_NE(run->provenance.versions.find("NCCL 2.28.9"), std::string::npos) << run->provenance.versions;
     }

@@ -18,15 +18,15 @@ namespace {
 
 constexpr std::int64_t run_file_interval = 20;  // iterations between two writes of the run file
 
-void print_summary(const RunRecord& run) {
+void print_summary(const RunRecord& run, bool is_on_host) {
   const TimeStatistics time = run.iteration_time();
   Bytes tensors;
   for (const RankRecord& rank : run.ranks) tensors = std::max(tensors, rank.peak_tensor_memory);
   fmt::print("# iteration time: median {}, p10 {}, p90 {} over {} after {} of warm-up\n", format_time(time.median),
              format_time(time.p10), format_time(time.p90), plural(static_cast<std::size_t>(time.samples), "iteration"),
              run.warm_up_iterations);
-  fmt::print("# peak memory of a rank: {} in tensors, {} resident\n", format_bytes(tensors),
-             format_bytes(run.peak_resident_memory()));
+  fmt::print("# peak memory of a rank: {} in tensors, {} {}\n", format_bytes(tensors),
+             format_bytes(run.peak_resident_memory()), is_on_host ? "resident" : "of the GPU taken");
 }
 
 std::string describe_divergence(std::int64_t iteration, const runtime::IterationResult& result, bool in_fp16) {
@@ -213,7 +213,7 @@ Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end) {
     SAILOR_CHECK(agree(run.control, run.run_file.write(run.trainer)));
   SAILOR_CHECK(agree(run.control, run.run_file.write(run.trainer)));
   SAILOR_CHECK(agree(run.control, run.recording.finish(run.trainer)));
-  if (speaks) print_summary(run.run_file.record());
+  if (speaks) print_summary(run.run_file.record(), run.trainer.state().device().computes_on_host());
   if (diverged)
     SAILOR_CHECK(agree(run.control, fail(ErrorCode::failure, "training diverged: " + end.diverged,
                                          "use a smaller --learning-rate, or --warm-up-iterations")));

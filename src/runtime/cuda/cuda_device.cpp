@@ -347,6 +347,10 @@ class Gpu final : public CudaDevice {
     const auto [free, total] = free_and_total();
     return total - free - shared_->pool.use().reserved;
   }
+  Bytes peak_memory_of_process() const override {
+    const auto [free, total] = free_and_total();
+    return total - free;
+  }
   void* allocate_host(std::size_t bytes) override {
     void* memory = nullptr;
     if (cudaMallocHost(&memory, bytes) != cudaSuccess) {
