@@ -49,8 +49,9 @@ struct RankRecord {
   int stage = 0;
   int tensor_parallel_index = 0;
   std::string host{};
-  Bytes peak_tensor_memory{};    ///< largest sum of tensors alive at once, from the allocator
-  Bytes peak_resident_memory{};  ///< largest resident set of the process (VmHWM); of a rank on a GPU, what is taken there
+  Bytes peak_tensor_memory{};  ///< largest sum of tensors alive at once, from the allocator
+  Bytes
+      peak_resident_memory{};  ///< largest resident set of the process (VmHWM); of a rank on a GPU, what is taken there
 };
 
 struct RunRecord {

@@ -40,15 +40,13 @@ AdamW::AdamW(Device& device, ParameterStorage& parameters, const std::vector<Ran
 
 void AdamW::initialize(std::uint64_t seed) {
   if (master_values_.empty()) return;
-  std::vector<float> values;
-  const Parameter* initialized = nullptr;
-  for (const Part& part : parts_) {
-    const Parameter* const parameter = parameters_.parameters()[part.parameter];
-    if (parameter != initialized) values = initial_values(*parameter, seed);
-    initialized = parameter;
-    device_.write(master_values_.floats() + part.moment, values.data() + part.first,
-                  bytes_of(DataType::float32, part.count));
-  }
+  const InitialValues initial(device_, seed);
+  for (const Part& part : parts_)
+    initial.each(*parameters_.parameters()[part.parameter], {part.first, part.first + part.count},
+                 [&](std::int64_t first, std::span<const float> values) {
+                   device_.write(master_values_.floats() + part.moment + (first - part.first), values.data(),
+                                 values.size_bytes());
+                 });
 }
 
 void AdamW::step(const AdamWStep& step, const float* gradient_factor) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <thread>
 
@@ -72,20 +73,47 @@ std::vector<Piece> Parameter::pieces() const {
   return pieces_of(segments, width(), shard);
 }
 
-std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed) {
-  std::vector<float> values(static_cast<std::size_t>(parameter.elements()),
-                            parameter.initial == InitialValue::one ? 1.0f : 0.0f);
-  if (parameter.initial != InitialValue::normal) return values;
+namespace {
+
+/// initial_values() of elements [first, first + values.size()) of the part that this rank holds.
+void fill_initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values) {
+  if (parameter.initial != InitialValue::normal) {
+    std::fill(values.begin(), values.end(), parameter.initial == InitialValue::one ? 1.0f : 0.0f);
+    return;
+  }
   const std::uint64_t key = key_of(parameter, seed);
-  for (const Piece& piece : parameter.pieces())
-    on_all_cores(piece.count, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t i = first; i < last; ++i) {
+  for (const Piece& piece : clip(parameter.pieces(), {first, first + std::ssize(values)})) {
+    float* const to = values.data() + (piece.local - first);
+    on_all_cores(piece.count, [&](std::int64_t from, std::int64_t until) {
+      for (std::int64_t i = from; i < until; ++i) {
         const auto element = static_cast<std::uint64_t>(piece.whole + i);
-        values[static_cast<std::size_t>(piece.local + i)] =
-            parameter.deviation * normal(mix(key + 2 * element), mix(key + 2 * element + 1));
+        to[i] = parameter.deviation * normal(mix(key + 2 * element), mix(key + 2 * element + 1));
       }
     });
+  }
+}
+
+}  // namespace
+
+std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed) {
+  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
+  fill_initial_values(parameter, seed, 0, values);
   return values;
+}
+
+InitialValues::InitialValues(Device& device, std::uint64_t seed)
+    : device_(device),
+      seed_(seed),
+      buffer_(static_cast<float*>(device.allocate_host(static_cast<std::size_t>(most) * sizeof(float)))) {}
+InitialValues::~InitialValues() { device_.release_host(buffer_); }
+
+void InitialValues::each(const Parameter& parameter, const Range& elements,
+                         const std::function<void(std::int64_t, std::span<const float>)>& use) const {
+  for (std::int64_t first = elements.first; first < elements.last; first += most) {
+    const std::span<float> part(buffer_, static_cast<std::size_t>(std::min(most, elements.last - first)));
+    fill_initial_values(parameter, seed_, first, part);
+    use(first, part);
+  }
 }
 
 ParameterStorage::ParameterStorage(Device& device, const std::vector<Layer*>& layers)
@@ -121,10 +149,11 @@ void ParameterStorage::lend_to(const std::vector<Layer*>& layers) const {
 }
 
 void ParameterStorage::initialize(std::uint64_t seed) {
-  for (const Parameter* parameter : parameters_) {
-    const std::vector<float> values = initial_values(*parameter, seed);
-    set_values(*parameter, 0, values.data(), std::ssize(values));
-  }
+  const InitialValues initial(device_, seed);
+  for (const Parameter* parameter : parameters_)
+    initial.each(*parameter, {0, parameter->elements()}, [&](std::int64_t first, std::span<const float> values) {
+      set_values(*parameter, first, values.data(), std::ssize(values));
+    });
 }
 
 void ParameterStorage::set_values(const Parameter& parameter, std::int64_t first, const float* host,

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,26 @@ struct Parameter {
 /// arithmetic and exactly rounded operations in double only: the same bits on all machines, which replicas on different
 /// CPUs rely on.
 std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed);
+
+/// initial_values() in parts, in one buffer of pinned host memory: a model of billions of parameters takes no more.
+class InitialValues {
+ public:
+  InitialValues(Device& device, std::uint64_t seed);
+  ~InitialValues();
+  InitialValues(const InitialValues&) = delete;
+  InitialValues& operator=(const InitialValues&) = delete;
+  /// Calls use(first, values) for one part of `elements`, which are elements on this rank, after the other. The device
+  /// must have read the values when `use` returns.
+  void each(const Parameter& parameter, const Range& elements,
+            const std::function<void(std::int64_t first, std::span<const float> values)>& use) const;
+
+ private:
+  static constexpr std::int64_t most = std::int64_t{1} << 24;  // elements of a part
+
+  Device& device_;
+  std::uint64_t seed_;
+  float* buffer_;
+};
 
 /// Number of elements, with padding, that `elements` elements take in a ParameterStorage.
 constexpr std::int64_t padded(std::int64_t elements) { return (elements + 15) / 16 * 16; }
