@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <latch>
+#include <limits>
 #include <optional>
 
 #include "recovery_runs.hpp"
@@ -181,13 +182,12 @@ TEST(Recovery, RanksThatHaveNotHeardOfTheTotalsMakeUpForTheUpdate) {
       std::latch others(plan.ranks() - 1);
       run_ranks(plan.ranks(), [&](const World& world) {
         auto device = make_cpu_device();
-        std::int64_t initial_waits = 0;
-        {  // of the state's initialization
-          TrainingState counted(plan, model, world.rank(), *device);
+        if (world.rank() == 1) {
+          DeafDevice counting(std::numeric_limits<std::int64_t>::max(), others);
+          TrainingState counted(plan, model, world.rank(), counting);
           counted.initialize(settings);
-          initial_waits = device->host_waits();
+          device = std::make_unique<DeafDevice>(counting.host_waits() + 3, others);
         }
-        if (world.rank() == 1) device = std::make_unique<DeafDevice>(initial_waits + 3, others);
         auto state = std::make_unique<TrainingState>(plan, model, world.rank(), *device);
         state->initialize(settings);
         bool failed = false;
