@@ -108,8 +108,8 @@ if(NOT ZLIB_FOUND)
   sailor_found("zlib" "not found: sailor-profile import reads no compressed traces")
 endif()
 
-# What is a letter.
-find_package(ICU QUIET COMPONENTS uc)
+# What is a letter; i18n: regular expressions for tests.
+find_package(ICU QUIET COMPONENTS uc OPTIONAL_COMPONENTS i18n)
 if(NOT ICU_FOUND)
   sailor_found("ICU" "not found: no sailor-data")
 endif()

@@ -11,6 +11,7 @@
 #include "apps/programs.hpp"
 #include "core/shell.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "runtime/data/bpe_tokenizer.hpp"
 #include "runtime/data/texts.hpp"
 #include "runtime/data/token_file_writer.hpp"
@@ -41,37 +42,43 @@ CommandLine bytes_line() {
 }
 
 CommandLine bpe_line() {
-  return {.program = "sailor-data bpe",
-          .purpose = "makes a token file from texts with a byte-level BPE vocabulary, as GPT-2, OPT and GPT-Neo have",
-          .positionals = {{.name = "FILE",
-                           .help = "a text, which becomes a document; of .json and .jsonl files each line is an object "
-                                   "whose text becomes one",
-                           .repeatable = true}},
-          .options = {output_option("write PREFIX.bin and PREFIX.idx (Megatron-LM's format)"),
-                      {.name = "tokenizer",
-                       .value_name = "FILE",
-                       .help = "tokenizer.json of Hugging Face's tokenizers, or instead"},
-                      {.name = "vocabulary", .value_name = "FILE", .help = "vocab.json of GPT-2, and"},
-                      {.name = "merges", .value_name = "FILE", .help = "merges.txt of GPT-2"},
-                      {.name = "end-of-document",
-                       .value_name = "TOKEN",
-                       .help = "token behind each document; none: there is none",
-                       .default_value = "<|endoftext|>"},
-                      {.name = "json-key",
-                       .value_name = "KEY",
-                       .help = "where a line of JSON has its text",
-                       .default_value = "text"}},
-          .examples = {{"sailor-data bpe --tokenizer tokenizer.json --output tokens texts/*.txt",
-                        "with the tokenizer of a model from Hugging Face"},
-                       {"sailor-data bpe --vocabulary vocab.json --merges merges.txt --output tokens documents.jsonl",
-                        "the input of Megatron-LM's preprocess_data.py"},
-                       {"sailor-data bpe --tokenizer tokenizer.json --end-of-document none -o tokens README.md",
-                        "one document, nothing behind it"}},
-          .notes =
-              "Tokens have 16 bits in vocabularies below 65500, else 32. The model needs a vocabulary at least as "
-              "large.\nSpecial tokens in the texts are tokenised like any other text. Empty documents are left "
-              "out. Files may be\nlarger than memory; a document has less than 2^31 tokens, a line of JSON less "
-              "than 1 GiB."};
+  return {
+      .program = "sailor-data bpe",
+      .purpose = "makes a token file from texts with a byte-level BPE vocabulary, as GPT-2, LLaMA-3 and Qwen have",
+      .positionals = {{.name = "FILE",
+                       .help = "a text, which becomes a document; of .json and .jsonl files each line is an object "
+                               "whose text becomes one",
+                       .repeatable = true}},
+      .options = {output_option("write PREFIX.bin and PREFIX.idx (Megatron-LM's format)"),
+                  {.name = "tokenizer",
+                   .value_name = "FILE",
+                   .help = "tokenizer.json of Hugging Face's tokenizers, which divides text as that of GPT-2, "
+                           "LLaMA-3 or Qwen2 to Qwen3, or instead"},
+                  {.name = "vocabulary", .value_name = "FILE", .help = "vocab.json of GPT-2, and"},
+                  {.name = "merges", .value_name = "FILE", .help = "merges.txt of GPT-2"},
+                  {.name = "begin-of-document",
+                   .value_name = "TOKEN",
+                   .help = "token before each document; none: there is none [default: what the post-processor of "
+                           "tokenizer.json puts there, as LLaMA-3's <|begin_of_text|>]"},
+                  {.name = "end-of-document",
+                   .value_name = "TOKEN",
+                   .help = "token behind each document; none: there is none [default: what the post-processor of "
+                           "tokenizer.json puts there, or <|endoftext|>, or <|end_of_text|>]"},
+                  {.name = "json-key",
+                   .value_name = "KEY",
+                   .help = "where a line of JSON has its text",
+                   .default_value = "text"}},
+      .examples = {{"sailor-data bpe --tokenizer tokenizer.json --output tokens texts/*.txt",
+                    "with the tokenizer of a model from Hugging Face"},
+                   {"sailor-data bpe --vocabulary vocab.json --merges merges.txt --output tokens documents.jsonl",
+                    "the input of Megatron-LM's preprocess_data.py"},
+                   {"sailor-data bpe --tokenizer tokenizer.json --end-of-document none -o tokens README.md",
+                    "one document, nothing behind it"}},
+      .notes =
+          "Tokens have 16 bits in vocabularies below 65500, else 32. The model needs a vocabulary at least as "
+          "large.\nSpecial and added tokens in the texts are tokenised like any other text; texts are composed (NFC) "
+          "where the\ntokenizer does so. Empty documents are left out. Files may be larger than memory; a document "
+          "has less than\n2^31 tokens, a line of JSON less than 1 GiB."};
 }
 
 Result<std::string> output_prefix(const Options& options) {
@@ -116,24 +123,45 @@ Result<BpeVocabulary> load_vocabulary(const Options& options) {
   return BpeVocabulary::load(options.text("vocabulary"), options.text("merges"));
 }
 
-/// The token that ends a document; std::nullopt for "none".
-Result<std::vector<std::int32_t>> end_of_document(const Options& options, const BpeVocabulary& vocabulary) {
-  const std::string name = options.text("end-of-document");
-  if (name == "none") return std::vector<std::int32_t>{};
-  if (const auto token = vocabulary.find(name)) return std::vector<std::int32_t>{*token};
-  std::string known;
-  for (const std::string& special : vocabulary.special()) known += (known.empty() ? "" : ", ") + special;
-  return fail(
-      ErrorCode::not_found, fmt::format("the vocabulary has no token '{}'", name),
-      fmt::format("choose one with --end-of-document (special tokens: {}), or none", known.empty() ? "none" : known));
+using Tokens = std::vector<std::int32_t>;
+
+/// The token that an option names; none for "none".
+Result<Tokens> named_token(const Options& options, const char* option, const BpeVocabulary& vocabulary) {
+  const std::string name = options.text(option);
+  if (name == "none") return Tokens{};
+  if (const auto token = vocabulary.find(name)) return Tokens{*token};
+  const std::vector<std::string>& special = vocabulary.special();
+  return fail(ErrorCode::not_found, fmt::format("the vocabulary has no token '{}'", name),
+              fmt::format("choose one with --{} (special tokens: {}), or none", option,
+                          special.empty() ? "none" : name_some(special)));
+}
+
+Result<Tokens> begin_of_document(const Options& options, const BpeVocabulary& vocabulary) {
+  if (options.has("begin-of-document")) return named_token(options, "begin-of-document", vocabulary);
+  return vocabulary.before_text();
+}
+
+Result<Tokens> end_of_document(const Options& options, const BpeVocabulary& vocabulary) {
+  if (options.has("end-of-document")) return named_token(options, "end-of-document", vocabulary);
+  if (!vocabulary.after_text().empty()) return vocabulary.after_text();
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>"})
+    if (const auto token = vocabulary.find(name)) return Tokens{*token};
+  const std::vector<std::string>& special = vocabulary.special();
+  return fail(ErrorCode::not_found, "the vocabulary has no token '<|endoftext|>' or '<|end_of_text|>'",
+              fmt::format("choose one with --end-of-document (special tokens: {}), or none",
+                          special.empty() ? "none" : name_some(special)));
 }
 
 /// Tokenises files into a sink, document by document.
 class Documents {
  public:
-  /// `bytes`: size of all files.
-  Documents(BpeTokenizer& tokenizer, std::vector<std::int32_t> end, runtime::TokenSink& sink, std::size_t bytes)
-      : tokenizer_(tokenizer), end_(std::move(end)), sink_(sink), progress_("tokenising", bytes) {}
+  /// `begin` and `end` go around each document; `bytes`: size of all files.
+  Documents(BpeTokenizer& tokenizer, Tokens begin, Tokens end, runtime::TokenSink& sink, std::size_t bytes)
+      : tokenizer_(tokenizer),
+        begin_(std::move(begin)),
+        end_(std::move(end)),
+        sink_(sink),
+        progress_("tokenising", bytes) {}
 
   Result<void> add_text(const std::filesystem::path& file) {
     const auto read = runtime::read_in_parts(file, [&](std::string_view part) { return add(part); });
@@ -154,8 +182,11 @@ class Documents {
  private:
   Result<void> add(std::string_view part) {
     tokens_.clear();
+    if (!has_text_ && !part.empty()) {
+      tokens_ = begin_;
+      has_text_ = true;
+    }
     tokenizer_.add(part, tokens_);
-    has_text_ = has_text_ || !part.empty();
     bytes_ += std::ssize(part);
     if (progress_.is_due())
       progress_.update(static_cast<std::size_t>(bytes_), format_bytes(Bytes(static_cast<double>(bytes_))));
@@ -176,9 +207,10 @@ class Documents {
   }
 
   BpeTokenizer& tokenizer_;
-  std::vector<std::int32_t> end_;
+  Tokens begin_;
+  Tokens end_;
   runtime::TokenSink& sink_;
-  std::vector<std::int32_t> tokens_;
+  Tokens tokens_;
   bool has_text_ = false;  // the current document
   std::int64_t bytes_ = 0;
   std::size_t empty_ = 0;
@@ -201,6 +233,8 @@ Result<void> make_bpe(const Options& options, const Environment&) {
   if (!prefix) return fail(prefix.error());
   auto vocabulary = load_vocabulary(options);
   if (!vocabulary) return fail(vocabulary.error());
+  const auto begin = begin_of_document(options, *vocabulary);
+  if (!begin) return fail(begin.error());
   const auto end = end_of_document(options, *vocabulary);
   if (!end) return fail(end.error());
   BpeTokenizer tokenizer(std::move(*vocabulary));
@@ -210,7 +244,7 @@ Result<void> make_bpe(const Options& options, const Environment&) {
   std::int64_t bytes = 0;
   std::size_t empty = 0;
   const auto made = runtime::write_token_file(*prefix, type, files, [&](runtime::TokenSink& sink) -> Result<void> {
-    Documents documents(tokenizer, *end, sink, total_bytes(files));
+    Documents documents(tokenizer, *begin, *end, sink, total_bytes(files));
     for (const std::filesystem::path& file : files) {
       const bool lines = file.extension() == ".jsonl" || file.extension() == ".json";
       SAILOR_CHECK(lines ? documents.add_json_lines(file, options.text("json-key")) : documents.add_text(file));

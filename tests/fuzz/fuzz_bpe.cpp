@@ -1,9 +1,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/data/bpe_tokenizer.hpp"
+#include "runtime/data/nfc.hpp"
+#include "runtime/data/pre_tokenizer.hpp"
 
 namespace {
 
@@ -35,7 +38,18 @@ std::string vocab() {
   return text + "}";
 }
 
-/// Whatever was read tokenises any bytes, and gives them back.
+/// tokenizer.json with that vocabulary, which divides text in this way and composes it to NFC.
+std::string tokenizer(std::string_view pattern) {
+  std::string escaped;
+  for (const char character : pattern) escaped += character == '\\' ? "\\\\" : std::string(1, character);
+  return R"({"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split",)"
+         R"("pattern":{"Regex":")" +
+         escaped +
+         R"("},"behavior":"Isolated"},{"type":"ByteLevel","use_regex":false}]},"model":{"type":"BPE","vocab":)" +
+         vocab() + R"(,"merges":["a b","ab c"]}})";
+}
+
+/// Whatever was read tokenises any bytes, and gives them back, in NFC if it composes; in parts the same.
 void check(Result<BpeVocabulary> vocabulary, std::string_view text) {
   if (!vocabulary) {
     if (vocabulary.error().what.empty()) __builtin_trap();
@@ -48,7 +62,13 @@ void check(Result<BpeVocabulary> vocabulary, std::string_view text) {
   for (const std::int32_t token : tokens)
     if (token < 0 || token >= tokenizer.vocabulary().size()) __builtin_trap();
   const auto again = tokenizer.decode(tokens);
-  if (!again || *again != sample) __builtin_trap();
+  if (!again || *again != (tokenizer.vocabulary().composes() ? sailor::runtime::to_nfc(sample) : sample))
+    __builtin_trap();
+  std::vector<std::int32_t> in_parts;
+  for (std::size_t begin = 0; begin < sample.size(); begin += 1 + begin % 7)
+    tokenizer.add(sample.substr(begin, 1 + begin % 7), in_parts);
+  tokenizer.finish(in_parts);
+  if (in_parts != tokens) __builtin_trap();
 }
 
 }  // namespace
@@ -60,12 +80,23 @@ extern "C" std::size_t sailor_fuzz_seed(std::vector<std::uint8_t>& seed) {
   return seed.size();
 }
 
-// Any bytes as tokenizer.json, as vocab.json and as merges.txt are either a vocabulary that works or a clear error.
+// Any bytes as tokenizer.json, as vocab.json and as merges.txt are either a vocabulary that works or a clear error; any
+// bytes are a text.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::string known = vocab();
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   check(BpeVocabulary::parse_tokenizer(text, "fuzz.json"), text);
   check(BpeVocabulary::parse(text, "fuzz.json", "a b\nab c\n", "merges.txt"), text);
   check(BpeVocabulary::parse(known, "vocab.json", text, "fuzz.txt"), text);
+  static const std::vector<BpeVocabulary> known_tokenizers = [] {
+    std::vector<BpeVocabulary> read;
+    for (const auto& one : sailor::runtime::known_split_patterns) {
+      auto vocabulary = BpeVocabulary::parse_tokenizer(tokenizer(one.regex), "known.json");
+      if (!vocabulary) __builtin_trap();
+      read.push_back(std::move(*vocabulary));
+    }
+    return read;
+  }();
+  for (const BpeVocabulary& vocabulary : known_tokenizers) check(vocabulary, text);
   return 0;
 }

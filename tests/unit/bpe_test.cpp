@@ -7,8 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #ifdef SAILOR_HAVE_RAPIDCHECK
@@ -17,6 +20,7 @@
 
 #include "core/files.hpp"
 #include "runtime/data/bpe_tokenizer.hpp"
+#include "runtime/data/nfc.hpp"
 #include "runtime/data/pre_tokenizer.hpp"
 #include "runtime/data/texts.hpp"
 #include "runtime/data/token_file_writer.hpp"
@@ -32,16 +36,24 @@ const std::string& fixture() {
   return text;
 }
 
-BpeTokenizer fixture_tokenizer() {
-  auto vocabulary = BpeVocabulary::parse_tokenizer(fixture(), "tokenizer.json");
+std::string read_data(const std::string& name) {
+  const auto text = read_text_file(fs::path(SAILOR_SOURCE_DIR "/tests/data") / name);
+  EXPECT_TRUE(text) << text.error().message();
+  return text.value_or("");
+}
+
+BpeTokenizer tokenizer_of(const std::string& text) {
+  auto vocabulary = BpeVocabulary::parse_tokenizer(text, "tokenizer.json");
   EXPECT_TRUE(vocabulary) << vocabulary.error().message();
   return BpeTokenizer(std::move(*vocabulary));
 }
 
-std::vector<std::string> pieces(const std::string& text) {
+BpeTokenizer fixture_tokenizer() { return tokenizer_of(fixture()); }
+
+std::vector<std::string> pieces(const std::string& text, SplitPattern pattern = SplitPattern::gpt2) {
   std::vector<std::string> found;
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = *piece_end(text, begin);
+    const std::size_t end = *piece_end(text, begin, pattern);
     found.push_back(text.substr(begin, end - begin));
     begin = end;
   }
@@ -74,24 +86,68 @@ TEST(PreTokenizer, BytesThatAreNoUtf8AreOtherCharacters) {
   EXPECT_EQ(pieces("\xf4\x90\x80\x80"), (Pieces{"\xf4\x90\x80\x80"}));  // beyond Unicode
 }
 
+TEST(PreTokenizer, DividesAsTheRegularExpressionOfLlama3) {
+  const auto llama3 = [](const std::string& text) { return pieces(text, SplitPattern::llama3); };
+  EXPECT_EQ(llama3("It's WE'LL 'x"), (Pieces{"It", "'s", " WE", "'LL", " '", "x"}));
+  EXPECT_EQ(llama3("'sa 'lx'Ve"), (Pieces{"'s", "a", " '", "lx", "'Ve"}));
+  EXPECT_EQ(llama3("o'\u017f"), (Pieces{"o", "'\u017f"}));  // a long s is an s
+  EXPECT_EQ(llama3("1234567 89"), (Pieces{"123", "456", "7", " ", "89"}));
+  EXPECT_EQ(llama3("$x !!y \tz\u00a0w"), (Pieces{"$x", " !!", "y", " ", "\tz", "\u00a0w"}));
+  EXPECT_EQ(llama3("a;\r\n\n b"), (Pieces{"a", ";\r\n\n", " b"}));
+  EXPECT_EQ(llama3("a \n \n  b"), (Pieces{"a", " \n \n", " ", " b"}));  // up to the last line end
+  EXPECT_EQ(llama3("\na\r\u2028b"), (Pieces{"\n", "a", "\r", "\u2028b"}));
+  EXPECT_EQ(llama3("a   1"), (Pieces{"a", "  ", " ", "1"}));
+  EXPECT_EQ(llama3("\xff"
+                   "a\xfe!"),
+            (Pieces{"\xff"
+                    "a",
+                    "\xfe!"}));
+}
+
+TEST(PreTokenizer, DividesNumbersOfQwenIntoTheirDigits) {
+  EXPECT_EQ(pieces("a123 4\n", SplitPattern::qwen2), (Pieces{"a", "1", "2", "3", " ", "4", "\n"}));
+}
+
 TEST(PreTokenizer, SaysOfATextThatGoesOnOnlyWhatIsSure) {
-  EXPECT_EQ(piece_end("ab", 0, true), std::nullopt);
-  EXPECT_EQ(piece_end("ab    ", 0, true), 2U);
-  EXPECT_EQ(piece_end("ab cdef", 2, true), std::nullopt);
-  EXPECT_EQ(piece_end("    ", 0, true), std::nullopt);  // the last space may belong to a word
-  EXPECT_EQ(piece_end("'r", 0, true), std::nullopt);    // 're?
+  EXPECT_EQ(piece_end("ab", 0, SplitPattern::gpt2, true), std::nullopt);
+  EXPECT_EQ(piece_end("ab    ", 0, SplitPattern::gpt2, true), 2U);
+  EXPECT_EQ(piece_end("ab cdef", 2, SplitPattern::gpt2, true), std::nullopt);
+  EXPECT_EQ(piece_end("    ", 0, SplitPattern::gpt2, true), std::nullopt);  // the last space may belong to a word
+  EXPECT_EQ(piece_end("'r", 0, SplitPattern::gpt2, true), std::nullopt);    // 're?
+  EXPECT_EQ(piece_end("1234567", 0, SplitPattern::llama3, true), 3U);
+  EXPECT_EQ(piece_end("!\n\n\n\n\n\n", 0, SplitPattern::llama3, true), std::nullopt);
+  EXPECT_EQ(piece_end(" \n     ", 0, SplitPattern::llama3, true), std::nullopt);  // another line end may come
 }
 
 TEST(Bpe, GivesTheTokensOfHuggingFace) {
-  BpeTokenizer tokenizer = fixture_tokenizer();
-  const json cases = json::parse(*read_text_file(SAILOR_SOURCE_DIR "/tests/data/bpe_cases.json"));
-  ASSERT_GE(cases.size(), 70U);
-  for (const json& entry : cases) {
-    const auto text = entry.at("text").get<std::string>();
-    const auto expected = entry.at("tokens").get<std::vector<std::int32_t>>();
-    EXPECT_EQ(tokenizer.encode(text), expected) << entry.dump();
-    EXPECT_EQ(tokenizer.decode(expected), text);
+  for (const std::string& name : Pieces{"bpe", "llama3", "qwen2"}) {
+    BpeTokenizer tokenizer = tokenizer_of(read_data(name + "_tokenizer.json"));
+    const json cases = json::parse(read_data(name + "_cases.json"));
+    ASSERT_GE(cases.size(), name == "bpe" ? 70U : 200U);
+    for (const json& entry : cases) {
+      const auto text = entry.at("text").get<std::string>();
+      const auto expected = entry.at("tokens").get<std::vector<std::int32_t>>();
+      EXPECT_EQ(tokenizer.encode(text), expected) << name << ": " << entry.dump();
+      EXPECT_EQ(tokenizer.decode(expected), name == "qwen2" ? to_nfc(text) : text);
+    }
   }
+}
+
+TEST(Bpe, KnowsTheTokensThatThePostProcessorAdds) {
+  const auto around = [](const std::string& text) {
+    const BpeTokenizer tokenizer = tokenizer_of(text);
+    return std::pair(tokenizer.vocabulary().before_text(), tokenizer.vocabulary().after_text());
+  };
+  using Around = std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>;
+  EXPECT_EQ(around(fixture()), Around());
+  EXPECT_EQ(around(read_data("qwen2_tokenizer.json")), Around());
+  EXPECT_EQ(around(read_data("llama3_tokenizer.json")), (Around{{701}, {}}));
+  json changed = json::parse(read_data("llama3_tokenizer.json"));
+  json& processors = changed["post_processor"]["processors"];
+  processors[1]["single"].push_back({{"SpecialToken", {{"id", "E"}, {"type_id", 0}}}});
+  processors[1]["special_tokens"]["E"] = {{"id", "E"}, {"ids", {702, 5}}, {"tokens", {"E", "F"}}};
+  processors.push_back({{"type", "RobertaProcessing"}, {"cls", {"a", 1}}, {"sep", {"b", 2}}});
+  EXPECT_EQ(around(changed.dump()), (Around{{1, 701}, {702, 5, 2}}));
 }
 
 /// The 256 bytes as tokens 0 to 255 of a vocabulary with these further ones, in GPT-2's spelling.
@@ -138,8 +194,11 @@ TEST(Bpe, VocabAndMergesAreTheSameAsTokenizerJson) {
 }
 
 std::string random_bytes(std::mt19937& random, std::size_t size) {
-  static const Pieces parts{" ",  "  ",     "\n",     "'s",     "'",    "the",      "train",
-                            "12", "\u00e9", "\u65e5", "\u00a0", "\xff", "\xe6\x97", "!"};
+  static const Pieces parts{" ",      "  ",      "\n",     "\r\n",   "\t",       "'s",         "'LL",
+                            "'",      "'\u017f", "the",    "train",  "12",       "3",          "\u00e9",
+                            "\u65e5", "\u00a0",  "\u2028", "\xff",   "\xe6\x97", "\x80",       "!",
+                            "e",      "\u0301",  "\u0327", "\u1112", "\u1161",   "\u11ab",     "\u0663",
+                            "\u212b", "\u09c7",  "\u09be", "\u0f71", "\u0f72",   "\U0001f600", "\U0001d15e"};
   std::string text;
   while (text.size() < size)
     if (random() % 4 == 0)
@@ -149,21 +208,40 @@ std::string random_bytes(std::mt19937& random, std::size_t size) {
   return text;
 }
 
+std::string escaped(const std::string& text) { return json(text).dump(-1, ' ', true, json::error_handler_t::replace); }
+
 TEST(Bpe, AnyBytesComeBackAndPartsDoNotMatter) {
-  BpeTokenizer tokenizer = fixture_tokenizer();
   std::mt19937 random(20260101);
-  for (int i = 0; i < 2000; ++i) {
-    const std::string text = random_bytes(random, random() % 200);
-    const std::vector<std::int32_t> tokens = tokenizer.encode(text);
-    ASSERT_EQ(tokenizer.decode(tokens), text);
-    std::vector<std::int32_t> in_parts;
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t length = 1 + random() % 20;
-      tokenizer.add(std::string_view(text).substr(begin, length), in_parts);
-      begin += length;
+  for (const char* name : {"bpe_tokenizer.json", "llama3_tokenizer.json", "qwen2_tokenizer.json"}) {
+    BpeTokenizer tokenizer = tokenizer_of(read_data(name));
+    for (int i = 0; i < 2000; ++i) {
+      const std::string text = random_bytes(random, random() % 200);
+      const std::vector<std::int32_t> tokens = tokenizer.encode(text);
+      ASSERT_EQ(tokenizer.decode(tokens), tokenizer.vocabulary().composes() ? to_nfc(text) : text) << escaped(text);
+      std::vector<std::int32_t> in_parts;
+      for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t length = 1 + random() % 20;
+        tokenizer.add(std::string_view(text).substr(begin, length), in_parts);
+        begin += length;
+      }
+      tokenizer.finish(in_parts);
+      ASSERT_EQ(in_parts, tokens) << name << ": " << escaped(text);
     }
-    tokenizer.finish(in_parts);
-    ASSERT_EQ(in_parts, tokens) << json(text).dump(-1, ' ', true, json::error_handler_t::replace);
+  }
+}
+
+TEST(PreTokenizer, WhatIsSureOfTheBeginningHoldsForTheWholeText) {
+  std::mt19937 random(20260102);
+  for (int i = 0; i < 500; ++i) {
+    const std::string text = random_bytes(random, 1 + random() % 60);
+    for (const KnownSplitPattern& known : known_split_patterns)
+      for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = *piece_end(text, begin, known.pattern);
+        for (std::size_t size = begin + 1; size <= text.size(); ++size)
+          ASSERT_EQ(piece_end(std::string_view(text).substr(0, size), begin, known.pattern, true).value_or(end), end)
+              << escaped(text) << " from " << begin << ", cut at " << size;
+        begin = end;
+      }
   }
 }
 
@@ -183,6 +261,19 @@ TEST(Bpe, APieceOfMegabytesIsNoTrouble) {
     tokenizer.add(std::string_view(text).substr(begin, 4096), tokens);
   tokenizer.finish(tokens);
   EXPECT_EQ(tokenizer.decode(tokens), text);
+}
+
+TEST(Nfc, MegabytesWithoutAPlaceToCutAreNoTrouble) {
+  std::string text = "e";
+  for (int i = 0; i < 1 << 19; ++i) text += "\u0301";
+  std::string composed;
+  NfcStream stream;
+  for (std::size_t begin = 0; begin < text.size(); begin += 4096)
+    stream.add(std::string_view(text).substr(begin, 4096), composed);
+  stream.finish(composed);
+  EXPECT_EQ(composed.size(), text.size() - 1);  // U+00E9
+  const std::string stray(3 << 20, '\x80');
+  EXPECT_EQ(to_nfc(stray), stray);
 }
 
 // ---- What is refused
@@ -238,19 +329,44 @@ TEST(BpeVocabularyFiles, TokenizersThatDivideTextOtherwiseAreRefused) {
     return vocabulary ? "no error" : vocabulary.error().message();
   };
   expect_part(error_with("/model/type", "Unigram"), "its model is Unigram, not BPE");
-  expect_part(error_with("/normalizer", {{"type", "NFC"}}), "it has a normalizer");
+  expect_part(error_with("/normalizer", {{"type", "NFKC"}}),
+              "its normalizer is 'NFKC', which is not known; known are NFC, and none (null)");
   expect_part(error_with("/pre_tokenizer/add_prefix_space", true), "add_prefix_space");
   expect_part(error_with("/pre_tokenizer", {{"type", "Whitespace"}}), "pre_tokenizer has a part 'Whitespace'");
   expect_part(error_with("/pre_tokenizer", json()), "it has no pre_tokenizer");
-  expect_part(error_with("/pre_tokenizer/use_regex", false), "pre_tokenizer is not GPT-2's");
+  expect_part(error_with("/pre_tokenizer/use_regex", false), "pre_tokenizer does not divide text");
   expect_part(error_with("/model/byte_fallback", true), "byte_fallback");
   const json split{{"type", "Split"}, {"behavior", "Isolated"}, {"invert", false}, {"pattern", {{"Regex", "\\w+"}}}};
   const json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
-  expect_part(error_with("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}),
-              "splits by another pattern than GPT-2's");
-  json same = split;
-  same["pattern"]["Regex"] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-  EXPECT_EQ(error_with("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {same, bytes}}}), "no error");
+  const auto sequence = [](const json& first, const json& second) {
+    return json{{"type", "Sequence"}, {"pretokenizers", {first, second}}};
+  };
+  expect_part(error_with("/pre_tokenizer", sequence(split, bytes)),
+              "pre_tokenizer splits by a pattern that is not known: \\w+; Sailor reads byte-level BPE tokenizers that "
+              "divide text as those of GPT-2, LLaMA-3 or Qwen2 to Qwen3 do");
+  for (const KnownSplitPattern& known : known_split_patterns) {
+    json same = split;
+    same["pattern"]["Regex"] = known.regex;
+    EXPECT_EQ(error_with("/pre_tokenizer", sequence(same, bytes)), "no error");
+    expect_part(error_with("/pre_tokenizer", same), "pre_tokenizer has no ByteLevel");
+    json twice = bytes;
+    twice["use_regex"] = true;
+    expect_part(error_with("/pre_tokenizer", sequence(same, twice)),
+                known.pattern == SplitPattern::gpt2 ? "no error" : "splits twice: ByteLevel's use_regex is not false");
+    same["invert"] = true;
+    expect_part(error_with("/pre_tokenizer", sequence(same, bytes)), "does not split into its pattern's matches");
+  }
+  expect_part(error_with("/post_processor", {{"type", "Other"}}), "post_processor has a part 'Other'");
+  expect_part(error_with("/post_processor", {{"type", "RobertaProcessing"}, {"cls", {"a", -1}}, {"sep", {"b", 2}}}),
+              "post_processor has no cls and sep with their numbers");
+  expect_part(error_with("/post_processor", {{"type", "BertProcessing"}, {"cls", {"a", 1}}, {"sep", {"b", 600}}}),
+              "post_processor adds token 600, which is not in the vocabulary");
+  const json text{{"Sequence", {{"id", "A"}}}};
+  const json special{{"SpecialToken", {{"id", "E"}}}};
+  expect_part(error_with("/post_processor", {{"type", "TemplateProcessing"}, {"single", {text, special}}}),
+              "post_processor has a template of another kind than special tokens around one text");
+  expect_part(error_with("/post_processor", {{"type", "TemplateProcessing"}, {"single", json::array()}}),
+              "post_processor has a template without the text");
 }
 
 // ---- Token files of texts

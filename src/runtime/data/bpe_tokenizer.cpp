@@ -38,6 +38,10 @@ struct Candidate {
 }  // namespace
 
 void BpeTokenizer::merge_piece(std::string_view piece, std::vector<std::int32_t>& tokens) {
+  if (const auto whole = vocabulary_.whole(piece)) {
+    tokens.push_back(*whole);
+    return;
+  }
   std::vector<Symbol> symbols(piece.size());
   for (std::size_t i = 0; i < piece.size(); ++i)
     symbols[i] = {.token = vocabulary_.byte(static_cast<unsigned char>(piece[i])),
@@ -69,10 +73,6 @@ void BpeTokenizer::merge_piece(std::string_view piece, std::vector<std::int32_t>
 }
 
 void BpeTokenizer::add_piece(std::string_view piece, std::vector<std::int32_t>& tokens) {
-  if (const auto whole = vocabulary_.whole(piece)) {
-    tokens.push_back(*whole);
-    return;
-  }
   if (piece.size() > longest_known_piece) {
     merge_piece(piece, tokens);
     return;
@@ -83,13 +83,20 @@ void BpeTokenizer::add_piece(std::string_view piece, std::vector<std::int32_t>& 
   if (known_.size() > most_known_pieces) known_.clear();
 }
 
-std::vector<std::int32_t> BpeTokenizer::encode(std::string_view text) {
-  std::vector<std::int32_t> tokens;
+void BpeTokenizer::add_text(std::string_view text, std::vector<std::int32_t>& tokens) {
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = *piece_end(text, begin);
+    const std::size_t end = *piece_end(text, begin, vocabulary_.pattern());
     add_piece(text.substr(begin, end - begin), tokens);
     begin = end;
   }
+}
+
+std::vector<std::int32_t> BpeTokenizer::encode(std::string_view text) {
+  std::vector<std::int32_t> tokens;
+  if (vocabulary_.composes())
+    add_text(to_nfc(text), tokens);
+  else
+    add_text(text, tokens);
   return tokens;
 }
 
@@ -106,11 +113,14 @@ Result<std::string> BpeTokenizer::decode(std::span<const std::int32_t> tokens) c
 }
 
 void BpeTokenizer::add(std::string_view part, std::vector<std::int32_t>& tokens) {
-  pending_ += part;
+  if (vocabulary_.composes())
+    nfc_.add(part, pending_);
+  else
+    pending_ += part;
   if (pending_.size() < look_again_) return;
   std::size_t begin = 0;
   while (begin < pending_.size()) {
-    const auto end = piece_end(pending_, begin, true);
+    const auto end = piece_end(pending_, begin, vocabulary_.pattern(), true);
     if (!end) break;
     add_piece(std::string_view(pending_).substr(begin, *end - begin), tokens);
     begin = *end;
@@ -120,8 +130,8 @@ void BpeTokenizer::add(std::string_view part, std::vector<std::int32_t>& tokens)
 }
 
 void BpeTokenizer::finish(std::vector<std::int32_t>& tokens) {
-  const std::vector<std::int32_t> rest = encode(pending_);
-  tokens.insert(tokens.end(), rest.begin(), rest.end());
+  if (vocabulary_.composes()) nfc_.finish(pending_);
+  add_text(pending_, tokens);
   pending_.clear();
   look_again_ = 0;
 }

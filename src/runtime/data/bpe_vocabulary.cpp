@@ -7,6 +7,7 @@
 
 #include "core/files.hpp"
 #include "core/text.hpp"
+#include "runtime/data/tokenizer_steps.hpp"
 
 namespace sailor::runtime {
 
@@ -16,9 +17,7 @@ using nlohmann::json;
 
 constexpr std::int64_t most_tokens = 1 << 24;
 constexpr std::size_t largest_file = std::size_t{256} << 20;
-constexpr std::string_view gpt2_pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr const char* other_kinds = "Sailor reads byte-level BPE vocabularies that divide text as GPT-2 does";
+constexpr const char* other_kinds = "Sailor reads byte-level BPE vocabularies";
 
 /// The byte that each character in a token's name stands for: bytes that are printable in Latin-1 are their own
 /// characters, the others, in their order, are U+0100 and on (GPT-2's bytes_to_unicode()). Indexed by character, which
@@ -54,11 +53,6 @@ std::optional<std::string> bytes_of_name(std::string_view name) {
   return bytes;
 }
 
-/// The name for messages: short, and valid UTF-8.
-std::string shown(std::string_view name) {
-  return name.size() <= 40 ? valid_utf8(name) : valid_utf8(name.substr(0, 40)) + "...";
-}
-
 }  // namespace
 
 /// Fills a vocabulary from the parts of a file; its errors name the file.
@@ -85,7 +79,7 @@ class BpeParser {
     for (const auto& [name, number] : vocab.items()) {
       const auto bytes = bytes_of_name(name);
       if (!bytes || bytes->empty())
-        return invalid(fmt::format("token '{}' does not stand for bytes", shown(name)), other_kinds);
+        return invalid(fmt::format("token '{}' does not stand for bytes", shown_name(name)), other_kinds);
       SAILOR_CHECK(add(name, number, *bytes));
       result_.by_name_.emplace(name, number.get<std::int32_t>());
     }
@@ -107,7 +101,7 @@ class BpeParser {
       const std::string name = i == 0 ? std::string(left) : i == 1 ? std::string(right) : joined;
       const auto found = result_.by_name_.find(name);
       if (found == result_.by_name_.end())
-        return invalid(fmt::format("{}: '{}' is not in the vocabulary", where, shown(name)),
+        return invalid(fmt::format("{}: '{}' is not in the vocabulary", where, shown_name(name)),
                        "take vocabulary and merges of the same tokenizer");
       tokens[i] = found->second;
     }
@@ -167,6 +161,20 @@ class BpeParser {
     return {};
   }
 
+  /// Behind all tokens.
+  Result<void> add_steps(TokenizerSteps steps) {
+    for (const auto* added : {&steps.before, &steps.after})
+      for (const std::int32_t token : *added)
+        if (!result_.bytes(token))
+          return invalid(fmt::format("post_processor adds token {}, which is not in the vocabulary", token),
+                         "take vocabulary and post_processor of the same tokenizer");
+    result_.pattern_ = steps.pattern;
+    result_.composes_ = steps.composes;
+    result_.before_text_ = std::move(steps.before);
+    result_.after_text_ = std::move(steps.after);
+    return {};
+  }
+
   void take_whole_pieces() { result_.whole_ = by_bytes_; }
 
   BpeVocabulary take() {
@@ -180,12 +188,12 @@ class BpeParser {
  private:
   Result<void> add(std::string_view name, const json& number, const std::string& bytes) {
     if (!number.is_number_integer() || number < 0 || number >= most_tokens)
-      return invalid(fmt::format("token '{}' has number {}; numbers are whole, from 0 to {}", shown(name),
+      return invalid(fmt::format("token '{}' has number {}; numbers are whole, from 0 to {}", shown_name(name),
                                  number.is_number() ? number.dump() : number.type_name(), most_tokens - 1));
     const auto index = number.get<std::size_t>();
     if (index >= result_.tokens_.size()) result_.tokens_.resize(index + 1);
     if (result_.tokens_[index])
-      return invalid(fmt::format("two tokens have number {}, one is '{}'", index, shown(name)));
+      return invalid(fmt::format("two tokens have number {}, one is '{}'", index, shown_name(name)));
     result_.tokens_[index] = bytes;
     by_bytes_.emplace(bytes, static_cast<std::int32_t>(index));
     return {};
@@ -195,7 +203,7 @@ class BpeParser {
     const std::size_t space = pair.find(' ');
     if (space == 0 || space == std::string_view::npos || space + 1 == pair.size() ||
         pair.find(' ', space + 1) != std::string_view::npos)
-      return invalid(fmt::format("{} is '{}', no pair of tokens with a space between them", where, shown(pair)));
+      return invalid(fmt::format("{} is '{}', no pair of tokens with a space between them", where, shown_name(pair)));
     return add_merge(pair.substr(0, space), pair.substr(space + 1), where);
   }
 
@@ -204,58 +212,6 @@ class BpeParser {
   std::unordered_map<std::string, std::int32_t> by_bytes_;
   std::int64_t rank_ = 0;
 };
-
-namespace {
-
-/// Whether a value is null or missing.
-bool is_none(const json& object, const char* key) { return !object.contains(key) || object[key].is_null(); }
-
-bool has_flag(const json& object, const char* key) {
-  return object.contains(key) && object[key].is_boolean() && object[key].get<bool>();
-}
-
-std::string type_of(const json& object) {
-  if (!object.is_object() || !object.contains("type") || !object["type"].is_string()) return "?";
-  return object["type"].get<std::string>();
-}
-
-/// Checks that text is divided as by piece_end(). The pre-tokenizer must be present: without one, text is not divided.
-Result<void> check_division(const BpeParser& parser, const json& root) {
-  if (is_none(root, "pre_tokenizer")) return parser.invalid("it has no pre_tokenizer", other_kinds);
-  const json& outer = root["pre_tokenizer"];
-  std::vector<const json*> parts{&outer};  // pointers: copies of deep ones would overflow the stack
-  if (type_of(outer) == "Sequence") {
-    if (is_none(outer, "pretokenizers") || !outer["pretokenizers"].is_array())
-      return parser.invalid("pre_tokenizer is a sequence without a list");
-    parts.clear();
-    for (const json& part : outer["pretokenizers"]) parts.push_back(&part);
-  }
-  bool divides = false;
-  bool bytes = false;
-  for (const json* entry : parts) {
-    const json& part = *entry;
-    const std::string type = type_of(part);
-    if (type == "ByteLevel" && !bytes) {
-      if (has_flag(part, "add_prefix_space"))
-        return parser.invalid("pre_tokenizer has add_prefix_space, which changes the text", other_kinds);
-      divides = divides || is_none(part, "use_regex") || has_flag(part, "use_regex");
-      bytes = true;
-    } else if (type == "Split" && !divides && !bytes) {
-      const bool known = part.contains("pattern") && part["pattern"].is_object() && part["pattern"].contains("Regex") &&
-                         part["pattern"]["Regex"] == gpt2_pattern;
-      if (!known) return parser.invalid("pre_tokenizer splits by another pattern than GPT-2's", other_kinds);
-      if (has_flag(part, "invert") || is_none(part, "behavior") || part["behavior"] != "Isolated")
-        return parser.invalid("pre_tokenizer splits otherwise than GPT-2's", other_kinds);
-      divides = true;
-    } else {
-      return parser.invalid(fmt::format("pre_tokenizer has a part '{}'", shown(type)), other_kinds);
-    }
-  }
-  if (!divides || !bytes) return parser.invalid("pre_tokenizer is not GPT-2's", other_kinds);
-  return {};
-}
-
-}  // namespace
 
 Result<BpeVocabulary> BpeVocabulary::parse(std::string_view vocab, std::string_view vocab_name, std::string_view merges,
                                            std::string_view merges_name) {
@@ -274,22 +230,15 @@ Result<BpeVocabulary> BpeVocabulary::parse_tokenizer(std::string_view text, std:
   if (!root) return fail(root.error());
   if (!root->is_object() || !root->contains("model") || !(*root)["model"].is_object())
     return parser.invalid("it has no model", "give a tokenizer.json of Hugging Face's tokenizers");
+  auto steps = read_tokenizer_steps(*root, name);
+  if (!steps) return fail(steps.error());
   const json& model = (*root)["model"];
-  if (!is_none(model, "type") && type_of(model) != "BPE")
-    return parser.invalid(fmt::format("its model is {}, not BPE", shown(type_of(model))), other_kinds);
-  if (!is_none(*root, "normalizer")) return parser.invalid("it has a normalizer, which changes the text", other_kinds);
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
-    if (!is_none(model, key) && model[key] != "")
-      return parser.invalid(fmt::format("model.{} is not empty", key), other_kinds);
-  if (!is_none(model, "dropout") && model["dropout"] != 0.0)
-    return parser.invalid("model.dropout makes tokens at random", "set it to null");
-  if (has_flag(model, "byte_fallback")) return parser.invalid("model.byte_fallback is on", other_kinds);
-  SAILOR_CHECK(check_division(parser, *root));
   if (!model.contains("vocab") || !model.contains("merges")) return parser.invalid("its model has no vocab and merges");
   SAILOR_CHECK(parser.add_tokens(model["vocab"]));
   SAILOR_CHECK(parser.add_merges(model["merges"]));
-  if (has_flag(model, "ignore_merges")) parser.take_whole_pieces();
+  if (steps->takes_whole_pieces) parser.take_whole_pieces();
   if (!is_none(*root, "added_tokens")) SAILOR_CHECK(parser.add_special((*root)["added_tokens"]));
+  SAILOR_CHECK(parser.add_steps(std::move(*steps)));
   return parser.take();
 }
 

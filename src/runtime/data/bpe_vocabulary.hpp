@@ -1,6 +1,6 @@
-// A byte-level BPE vocabulary as GPT-2, OPT and GPT-Neo have it (Radford et al. 2019; Sennrich et al. 2016): tokens are
-// byte strings, each byte is a token, and ranked pairs of tokens merge into one. Read from GPT-2's vocab.json and
-// merges.txt, or from the tokenizer.json of Hugging Face's tokenizers.
+// A byte-level BPE vocabulary as GPT-2, OPT, GPT-Neo, LLaMA-3 and Qwen have it (Radford et al. 2019; Sennrich et al.
+// 2016): tokens are byte strings, each byte is a token, and ranked pairs of tokens merge into one. Read from GPT-2's
+// vocab.json and merges.txt, or, with how text is divided, from the tokenizer.json of Hugging Face's tokenizers.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "runtime/data/pre_tokenizer.hpp"
 
 namespace sailor::runtime {
 
@@ -22,7 +23,7 @@ class BpeVocabulary {
   /// invalid_input, naming `vocab_name` or `merges_name` and the problem.
   static Result<BpeVocabulary> parse(std::string_view vocab, std::string_view vocab_name, std::string_view merges,
                                      std::string_view merges_name);
-  /// Rejects files that would divide text differently from GPT-2: other models than BPE, normalizers, other
+  /// Rejects what tokenizer_steps.hpp does not know: other models than BPE, other normalizers than NFC, other
   /// pre-tokenizers, a space inserted before the text.
   static Result<BpeVocabulary> parse_tokenizer(std::string_view json, std::string_view name);
   /// The same from files. Further errors: not_found and io.
@@ -45,6 +46,13 @@ class BpeVocabulary {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
   /// The token for a whole piece of text, if there is one: it takes precedence over merges.
   [[nodiscard]] std::optional<std::int32_t> whole(std::string_view piece) const;
+  /// How text is divided into pieces.
+  [[nodiscard]] SplitPattern pattern() const { return pattern_; }
+  /// Whether text is composed to NFC first.
+  [[nodiscard]] bool composes() const { return composes_; }
+  /// Tokens that the tokenizer's post-processor puts before and after each text.
+  [[nodiscard]] const std::vector<std::int32_t>& before_text() const { return before_text_; }
+  [[nodiscard]] const std::vector<std::int32_t>& after_text() const { return after_text_; }
 
  private:
   friend class BpeParser;
@@ -54,6 +62,10 @@ class BpeVocabulary {
   std::unordered_map<std::string, std::int32_t> whole_;
   std::array<std::int32_t, 256> byte_tokens_{};
   std::vector<std::string> special_;
+  SplitPattern pattern_ = SplitPattern::gpt2;
+  bool composes_ = false;
+  std::vector<std::int32_t> before_text_;
+  std::vector<std::int32_t> after_text_;
 };
 
 }  // namespace sailor::runtime
