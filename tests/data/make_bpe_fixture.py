@@ -86,7 +86,7 @@ def train_gpt2():
 def modern_texts():
     """Further texts, on which the newer pre-tokenizers differ from GPT-2's."""
     yield from [
-        "it's IT'S iT'Ll WE'VE You'RE I'M he'D can'T 'SS 'lL '\u017f \u017f'\u017f 'st 'x 'L 'V",
+        "it's IT'S iT'Ll WE'VE You'RE I'M he'D can'T 'SS 'lL '\u017f '\u017fa \u017f'\u017f o'\u017fo 'st 'x 'L 'V",
         "1 12 123 1234 12345678 \u0663\u0664\u0665\u0666 \u00bd\u2167\u00b2\u00b3 a1b22c333d4444",
         "a\r\n\r\nb\n\n\nc\r\rd \n e\t\n\tf  \n  g   \n   \n   ",
         "!\n?\r\n\r\n...\n\n- x\n - y;\n\t// z\n",
@@ -161,6 +161,10 @@ def main():
         plain = Tokenizer.from_str(json.dumps(state))
         all_texts = list(texts()) + ([] if name == "gpt2" else list(modern_texts()))
         cases = [{"text": text, "tokens": plain.encode(text).ids} for text in all_texts]
+        if name != "gpt2":
+            for case in cases:  # bytes of each piece: in the alphabet of ByteLevel, a character is a byte
+                text = plain.normalizer.normalize_str(case["text"]) if plain.normalizer else case["text"]
+                case["pieces"] = [len(piece) for piece, _ in plain.pre_tokenizer.pre_tokenize_str(text)]
         with open(f"{prefix}_cases.json", "w", encoding="ascii") as out:
             out.write("[\n" + ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases) + "\n]\n")
 

@@ -39,7 +39,7 @@ std::string vocab() {
 }
 
 /// tokenizer.json with that vocabulary, which divides text in this way and composes it to NFC.
-std::string tokenizer(std::string_view pattern) {
+std::string tokenizer_json(std::string_view pattern) {
   std::string escaped;
   for (const char character : pattern) escaped += character == '\\' ? "\\\\" : std::string(1, character);
   return R"({"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split",)"
@@ -91,7 +91,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::vector<BpeVocabulary> known_tokenizers = [] {
     std::vector<BpeVocabulary> read;
     for (const auto& one : sailor::runtime::known_split_patterns) {
-      auto vocabulary = BpeVocabulary::parse_tokenizer(tokenizer(one.regex), "known.json");
+      auto vocabulary = BpeVocabulary::parse_tokenizer(tokenizer_json(one.regex), "known.json");
       if (!vocabulary) __builtin_trap();
       read.push_back(std::move(*vocabulary));
     }
