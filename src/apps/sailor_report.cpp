@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "apps/inputs.hpp"
 #include "apps/programs.hpp"
 #include "apps/report/content.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "elastic/run_trace.hpp"
 #include "reports/page/page.hpp"
 
 namespace sailor::apps {
@@ -55,6 +59,10 @@ CommandLine command_line() {
                    .help =
                        "events.jsonl of an elastic training: its events, and where its time went [default: those that "
                        "the run file has]"},
+                  {.name = "elastic-trace",
+                   .value_name = "FILE",
+                   .help = "also write the whole elastic training as a trace that ui.perfetto.dev shows: what every "
+                           "member did in every epoch, interruptions, events, goodput and tokens per second"},
                   model,
                   {.name = "precision",
                    .value_name = "NAME",
@@ -89,6 +97,23 @@ Result<fs::path> choose_output(const Options& options, const std::string& input)
               "name another file with --output, or remove it");
 }
 
+/// Refuses a trace that would replace an input or the page. Errors: usage, io.
+Result<void> check_elastic_trace(const Options& options, const std::string& input, const fs::path& page) {
+  if (!options.has("elastic-trace")) return {};
+  const std::string path = options.text("elastic-trace");
+  SAILOR_CHECK(check_can_write(path));
+  std::vector<std::string> taken{input, page.string()};
+  for (const char* read : {"profile", "framework", "cluster", "trace", "events", "gpus", "config"})
+    if (options.has(read)) taken.push_back(options.text(read));
+  std::error_code code;
+  for (const std::string& other : taken)
+    if (path == other || fs::equivalent(path, other, code))
+      return fail(ErrorCode::usage,
+                  fmt::format("--elastic-trace '{}' would replace another file of this command", path),
+                  "name another file");
+  return {};
+}
+
 Result<void> run(const Options& options, const Environment& environment) {
   const std::string input = options.positional("PLAN|RUN").front();
   if (options.flag("pareto") && !options.has("cluster") && !options.has("partition"))
@@ -96,12 +121,17 @@ Result<void> run(const Options& options, const Environment& environment) {
                 "name it with --cluster or --partition");
   const auto output = choose_output(options, input);
   if (!output) return fail(output.error());
+  SAILOR_CHECK(check_elastic_trace(options, input, *output));
   const auto content = gather_report(input, options, environment);
   if (!content) return fail(content.error());
   for (const std::string& note : content->notes) spdlog::warn("{}", note);
   SAILOR_CHECK(write_file_atomically(
       *output, reports::report_page(content->page(input, fmt::format("sailor-report {}", version())))));
   spdlog::info("wrote {}", output->string());
+  if (options.has("elastic-trace")) {
+    SAILOR_CHECK(elastic::save_run_trace(content->events->lines, options.text("elastic-trace")));
+    spdlog::info("wrote {}", options.text("elastic-trace"));
+  }
   // A run has shown whether it fits.
   if (!content->run && !content->memory_problem.empty())
     return fail(ErrorCode::infeasible, "the plan does not fit into memory: " + content->memory_problem);

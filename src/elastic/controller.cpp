@@ -41,6 +41,16 @@ std::vector<MemberFacts> facts_of(const std::vector<MemberInfo>& members) {
   return facts;
 }
 
+/// Hosts, devices and processes of an epoch, by rank. `plan`: the initial one, for complete_facts().
+Json members_to_json(const std::vector<MemberInfo>& by_rank, const Plan& plan) {
+  Json members = Json::array();
+  for (MemberFacts facts : facts_of(by_rank)) {
+    (void)complete_facts(facts, plan);
+    members.push_back({{"host", facts.host}, {"gpu", facts.gpu}, {"process", facts.process}});
+  }
+  return members;
+}
+
 class Controller final : public runtime::MembershipPolicy {
  public:
   Controller(const ControllerSettings& settings, JsonLines journal, JsonLines events)
@@ -64,7 +74,7 @@ class Controller final : public runtime::MembershipPolicy {
       restored = std::move(before->members);
       restored->patience = settings_.silence;
       epoch_ = restored->epoch;
-      for (const Json& earlier : events_.lines()) account_.add(earlier);
+      for (const Json& earlier : events_.lines()) take_over(earlier);
       event({{"what", "controller"}, {"epoch", epoch_}}, fmt::format("a new controller goes on with epoch {}", epoch_));
     } else if (before) {
       // Epoch numbers continue, so that they differ between starts of the training.
@@ -165,7 +175,11 @@ class Controller final : public runtime::MembershipPolicy {
       return;
     }
     if (epoch_ > 0 && member.rank < 0)
-      event({{"what", "joined"}, {"host", facts.host}, {"gpu", facts.gpu}, {"zone", facts.zone}},
+      event({{"what", "joined"},
+             {"host", facts.host},
+             {"gpu", facts.gpu},
+             {"zone", facts.zone},
+             {"process", facts.process}},
             fmt::format("{} on {} has joined", facts.gpu, facts.host));
   }
 
@@ -179,19 +193,29 @@ class Controller final : public runtime::MembershipPolicy {
       return;
     }
     if (member.rank < 0 || (in_epoch_ && member.rank >= plan_.ranks())) {
-      event({{"what", "left"}, {"host", member.facts.host}, {"how", how}},
+      event({{"what", "left"}, {"host", member.facts.host}, {"process", member.facts.process}, {"how", how}},
             fmt::format("a process on {} that waits to take part {}", member.facts.host, how));
       return;
     }
     note_interruption(fmt::format("rank {} on {} {}", member.rank, member.facts.host, how));
-    event({{"what", "lost"}, {"epoch", epoch_}, {"rank", member.rank}, {"host", member.facts.host}, {"how", how}},
+    event({{"what", "lost"},
+           {"epoch", epoch_},
+           {"iteration", iteration_},
+           {"rank", member.rank},
+           {"host", member.facts.host},
+           {"how", how}},
           fmt::format("lost rank {} on {}: it {}", member.rank, member.facts.host, how));
   }
 
   void failed(const MemberInfo& member, const std::string& why) override {
     const std::scoped_lock lock(mutex_);
     note_interruption(fmt::format("rank {} on {} reports: {}", member.rank, member.facts.host, why));
-    event({{"what", "failed"}, {"epoch", epoch_}, {"rank", member.rank}, {"host", member.facts.host}, {"why", why}},
+    event({{"what", "failed"},
+           {"epoch", epoch_},
+           {"iteration", iteration_},
+           {"rank", member.rank},
+           {"host", member.facts.host},
+           {"why", why}},
           {});
   }
 
@@ -206,6 +230,13 @@ class Controller final : public runtime::MembershipPolicy {
     if (const auto written = journal_.add(journal_line(job, epoch, by_rank, choice.needed, chosen), true); !written)
       spdlog::warn("{}: the controller cannot be replaced if it dies", written.error().message());
     spares_ = static_cast<int>(by_rank.size()) - plan_.ranks();
+    event({{"what", "epoch"},
+           {"epoch", epoch_},
+           {"ranks", plan_.ranks()},
+           {"plan", describe(plan_)},
+           {"tokens_per_iteration", plan_.job.tokens()},
+           {"members", members_to_json(by_rank, settings_.plan)}},
+          {});
     progress_.clear();
     done_.clear();
     resumed_.reset();
@@ -215,6 +246,7 @@ class Controller final : public runtime::MembershipPolicy {
     iteration_ = -1;
     slowest_ = Seconds{};
     in_epoch_ = true;
+    is_told_ = false;
     fresh_ = false;
     change_asked_ = false;
     began_ = Clock::now();
@@ -272,7 +304,7 @@ class Controller final : public runtime::MembershipPolicy {
     if (seconds_since(looked_) > 1.0) {
       looked_ = Clock::now();
       if (auto nodes = excluded_nodes(settings_.folder))
-        excluded_ = *std::move(nodes);
+        set_excluded(*std::move(nodes));
       else if (!std::exchange(warned_of_exclude_, true))
         spdlog::warn("{}", nodes.error().message());
       take_requests(members);
@@ -344,6 +376,14 @@ class Controller final : public runtime::MembershipPolicy {
     return choice;
   }
 
+  void set_excluded(std::set<std::string> nodes) {
+    for (const std::string& node : nodes)
+      if (!excluded_.contains(node)) event({{"what", "excluded"}, {"host", node}}, {});
+    for (const std::string& node : excluded_)
+      if (!nodes.contains(node)) event({{"what", "allowed_again"}, {"host", node}}, {});
+    excluded_ = std::move(nodes);
+  }
+
   void take_out_excluded(std::vector<MemberInfo>& members, std::vector<MemberInfo>& leaving) const {
     const auto first = std::stable_partition(members.begin(), members.end(), [&](const MemberInfo& member) {
       return !excluded_.contains(member.facts.host);
@@ -357,6 +397,25 @@ class Controller final : public runtime::MembershipPolicy {
     account_.add(event);
     if (const auto written = events_.add(event, false); !written) spdlog::warn("{}", written.error().message());
     if (!line.empty() && settings_.say) settings_.say(line);
+  }
+
+  /// What the controller before this one has told.
+  void take_over(const Json& event) {
+    account_.add(event);
+    const std::string what = event.value("what", "");
+    if (what == "excluded") excluded_.insert(event.value("host", ""));
+    if (what == "allowed_again") excluded_.erase(event.value("host", ""));
+    if (what == "begins" || what == "goes_on") {
+      is_told_ = event.value("epoch", std::uint64_t{0}) == epoch_;
+      interrupted_.reset();
+    } else if (!interrupted_ && (what == "lost" || what == "failed" || what == "hangs" || what == "change")) {
+      const std::chrono::duration<double> since(unix_time() - number_in(event, "unix_time_s", unix_time()));
+      interrupted_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(since);
+      interruption_ = what == "lost" ? fmt::format("rank {} on {} {}", event.value("rank", -1), event.value("host", ""),
+                                                   event.value("how", ""))
+                      : what == "change" ? "planned change: " + event.value("why", "")
+                                         : event.value("why", "");
+    }
   }
 
   void note_interruption(const std::string& why) {
@@ -384,8 +443,9 @@ class Controller final : public runtime::MembershipPolicy {
           fmt::format("{}; waits up to {:g} s for more", why, settings_.patience.value()));
   }
 
-  /// The first iteration of an epoch has ended.
+  /// The first iteration of an epoch has ended, or the first that a successor hears of.
   void goes_on() {
+    if (std::exchange(is_told_, false) && !interrupted_) return;
     const std::string plan = describe(plan_);
     if (!interrupted_) {
       event({{"what", "begins"}, {"epoch", epoch_}, {"iteration", *resumed_}, {"ranks", plan_.ranks()}, {"plan", plan}},
@@ -421,7 +481,7 @@ class Controller final : public runtime::MembershipPolicy {
     const std::string why =
         fmt::format("no iteration ended for {:.0f} s (the slowest took {:.2g} s)", seconds_since(advanced_), usual);
     note_interruption(why);
-    event({{"what", "hangs"}, {"epoch", epoch_}, {"why", why}}, why);
+    event({{"what", "hangs"}, {"epoch", epoch_}, {"iteration", iteration_}, {"why", why}}, why);
     if (++hangs_ >= max_hangs) {
       end(fail(ErrorCode::failure, fmt::format("the training hangs again and again: {}", why)));
       return;
@@ -446,7 +506,11 @@ class Controller final : public runtime::MembershipPolicy {
     change_asked_ = true;
     interrupted_ = Clock::now();
     interruption_ = "planned change: " + why;
-    event({{"what", "change"}, {"why", why}, {"ranks", plan.ranks()}, {"plan", describe(plan)}},
+    event({{"what", "change"},
+           {"iteration", iteration_},
+           {"why", why},
+           {"ranks", plan.ranks()},
+           {"plan", describe(plan)}},
           fmt::format("planned change: {}; {}", why, describe(plan)));
     coordinator_->request_change(why);
   }
@@ -485,7 +549,7 @@ class Controller final : public runtime::MembershipPolicy {
     if (!in_epoch_ || !first_iteration_ended_) return;
     for (const MemberInfo& member : members)
       if (excluded_.contains(member.facts.host) && (member.rank < 0 || member.rank >= plan_.ranks())) {
-        event({{"what", "sent_home"}, {"host", member.facts.host}},
+        event({{"what", "sent_home"}, {"host", member.facts.host}, {"process", member.facts.process}},
               fmt::format("a process on {}, which is excluded, has left", member.facts.host));
         coordinator_->dismiss(member.id, runtime::Dismissal::over,
                               "the training has ended for this node: it is excluded");
@@ -594,7 +658,8 @@ class Controller final : public runtime::MembershipPolicy {
               {"seconds_without_training", account_.without_training().value()},
               {"seconds_again", account_.again().value()},
               {"goodput", account_.goodput(now)},
-              {"epochs", epoch_}};
+              {"epochs", epoch_},
+              {"iteration", outcome && *outcome == 0 && total_ > 0 ? total_ : iteration_}};
     if (outcome) told["status"] = *outcome;
     if (!outcome) told["error"] = outcome.error().message();
     event(told,
@@ -631,6 +696,7 @@ class Controller final : public runtime::MembershipPolicy {
   std::uint64_t epoch_ = 0;
   bool in_epoch_ = false;
   bool is_successor_ = false;  // successor of a controller that died
+  bool is_told_ = false;       // the epoch of the controller before, whose first iteration it has told of
   bool fresh_ = true;          // the next epoch begins under the initial plan
   int spares_ = 0;
   Clock::time_point began_ = Clock::now();

@@ -6,7 +6,8 @@
 //   requests/*.toml   plans that others ask for (sailor-plan --watch --elastic); renamed to *.taken or *.refused
 //   exclude           names of nodes that are to be left, one per line: written by people and programs
 //   leaving/NODE      the same, one file per node: written by companion jobs that are about to end
-//   events.jsonl      what happened, for people and tools: joined, lost, goes on, planned change, done
+//   events.jsonl      what happened, for people and tools: epochs and their members, joined, lost, goes on, excluded,
+//                     planned change, done
 #pragma once
 
 #include <cstdint>

@@ -8,29 +8,24 @@
 
 namespace sailor::elastic {
 
-namespace {
-
-/// 0 if the event does not have it.
-double number(const nlohmann::json& event, const char* key) {
+double number_in(const nlohmann::json& event, const char* key, double missing) {
   const auto found = event.find(key);
-  return found != event.end() && found->is_number() ? found->get<double>() : 0.0;
+  return found != event.end() && found->is_number() ? found->get<double>() : missing;
 }
-
-}  // namespace
 
 void TimeAccount::add(const nlohmann::json& event) {
   const auto name = event.find("what");
   if (name == event.end() || !name->is_string()) return;
   const std::string what = name->get<std::string>();
   if (what == "begins") *this = TimeAccount();
-  last_ = std::max(last_, number(event, "unix_time_s"));
+  last_ = std::max(last_, number_in(event, "unix_time_s"));
   if (!has_begun() && (what == "begins" || what == "goes_on")) {
-    begun_ = number(event, "unix_time_s");
+    begun_ = number_in(event, "unix_time_s");
     return;  // an interruption before it belongs to the start
   }
   if (what != "goes_on") return;
-  without_training_ += Seconds(number(event, "seconds"));
-  again_ += Seconds(number(event, "seconds_again"));
+  without_training_ += Seconds(number_in(event, "seconds"));
+  again_ += Seconds(number_in(event, "seconds_again"));
 }
 
 double TimeAccount::goodput(double now) const {

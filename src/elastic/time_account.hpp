@@ -34,6 +34,9 @@ class TimeAccount {
   Seconds again_{};
 };
 
+/// A number of an event; `missing` if it does not have it.
+double number_in(const nlohmann::json& event, const char* key, double missing = 0.0);
+
 /// Events from the text of a run file, an object of JSON per line; other lines are left out.
 std::vector<nlohmann::json> events_in(const std::string& text);
 

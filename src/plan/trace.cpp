@@ -3,36 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <functional>
-#include <iterator>
+#include <cstddef>
 #include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <system_error>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/files.hpp"
-#include "core/text.hpp"
+#include "plan/trace_events.hpp"
 
 namespace sailor {
 
 namespace {
 
-using Nanoseconds = std::int64_t;
-
 constexpr double longest_s = 1e9;  // in nanoseconds far below the limit of 64 bits
-
-Nanoseconds nanoseconds(Seconds time) { return std::llround(time.value() * 1e9); }
-
-std::string json_text(std::string_view text) { return nlohmann::json(valid_utf8(text)).dump(); }
 
 /// One box of a track.
 struct Slice {
@@ -132,11 +118,9 @@ std::string name_of(const Plan& plan, const TimelineEvent& event) {
   return event.micro_batch < 0 ? name : fmt::format("{} {}", name, event.micro_batch);
 }
 
-/// Writes the events of all ranks, piece by piece.
+/// Lays out the events of all ranks, and writes them piece by piece.
 class Writer {
  public:
-  using Sink = std::function<Result<void>(std::string_view)>;
-
   Writer(const Plan& plan, const Timeline& timeline, TraceRanks ranks)
       : plan_(plan), timeline_(timeline), one_alike_(ranks == TraceRanks::one_alike) {}
 
@@ -191,20 +175,18 @@ class Writer {
                     : "trace a plan with fewer micro-batches (a smaller global_batch)");
   }
 
-  Result<void> write(const Sink& sink) {
-    out_ = fmt::format(
-        "{{\"displayTimeUnit\":\"ms\",\n\"otherData\":{{\"model\":{},\"plan\":{},\"iteration_time_s\":{}}},\n"
-        "\"traceEvents\":[",
-        json_text(plan_.job.model), json_text(describe(plan_)), timeline_.length.value());
+  Result<void> write(const TraceEvents::Sink& sink) {
+    TraceEvents trace(sink);
+    trace.begin(fmt::format(R"({{"model":{},"plan":{},"iteration_time_s":{}}})", json_text(plan_.job.model),
+                            json_text(describe(plan_)), timeline_.length.value()));
     int pipeline = -1;
     for (const RankRole& role : rank_roles(plan_)) {
       if (one_alike_ && !is_first_copy(role)) continue;
-      if (role.pipeline != pipeline) write_process(role);
+      if (role.pipeline != pipeline) write_process(role, trace);
       pipeline = role.pipeline;
-      if (!one_alike_ || is_first_alike(role)) SAILOR_CHECK(write_rank(role, sink));
+      if (!one_alike_ || is_first_alike(role)) SAILOR_CHECK(write_rank(role, trace));
     }
-    out_ += "\n]}\n";
-    return sink(out_);
+    return trace.end();
   }
 
  private:
@@ -259,22 +241,15 @@ class Writer {
     return {};
   }
 
-  template <class... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    out_ += first_ ? "\n" : ",\n";
-    first_ = false;
-    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
-  }
-
-  void write_process(const RankRole& role) {
+  void write_process(const RankRole& role, TraceEvents& trace) const {
     const int count = plan_.pipelines[static_cast<std::size_t>(role.pipeline_entry)].count;
-    const std::string name = one_alike_ && count > 1 ? fmt::format("pipeline {} (of {} alike)", role.pipeline, count)
-                                                     : fmt::format("pipeline {}", role.pipeline);
-    add(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", role.pipeline, json_text(name));
-    add(R"({{"ph":"M","pid":{0},"name":"process_sort_index","args":{{"sort_index":{0}}}}})", role.pipeline);
+    trace.process(role.pipeline, one_alike_ && count > 1
+                                     ? fmt::format("pipeline {} (of {} alike)", role.pipeline, count)
+                                     : fmt::format("pipeline {}", role.pipeline));
   }
 
-  void write_track(const RankRole& role, const Stage& stage, std::size_t lane, std::size_t track) {
+  void write_track(const RankRole& role, const Stage& stage, std::size_t lane, std::size_t track,
+                   TraceEvents& trace) const {
     std::string name = fmt::format("rank {}, stage {}, {}", role.rank, role.stage, stage.gpu);
     if (stage.tensor_parallel > 1)
       name += fmt::format(", tensor parallel {} of {}", role.tensor_parallel_index, stage.tensor_parallel);
@@ -282,51 +257,45 @@ class Writer {
       name += fmt::format(", context parallel {} of {}", role.context_parallel_index, plan_.context_parallel);
     if (lane > 0) name = fmt::format("rank {}, overlapped communication", role.rank);
     if (lane > 1) name += fmt::format(" {}", lane);
-    add(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", role.pipeline, track,
-        json_text(name));
-    add(R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_sort_index","args":{{"sort_index":{1}}}}})", role.pipeline,
-        track);
+    trace.track(role.pipeline, track, name);
   }
 
-  Result<void> write_rank(const RankRole& role, const Sink& sink) {
+  Result<void> write_rank(const RankRole& role, TraceEvents& trace) const {
     const Stage& stage = stage_of(plan_, role);
     const Chain& chain = chains_.at(chain_of(role));
     const RankTrace& mine = trace_of(role);
     // Tracks of a rank follow each other: tracks are numbered with the maximum number of lanes per rank.
     const std::size_t first_track = static_cast<std::size_t>(role.rank) * most_lanes_;
-    for (std::size_t lane = 0; lane < mine.lanes; ++lane) write_track(role, stage, lane, first_track + lane);
+    for (std::size_t lane = 0; lane < mine.lanes; ++lane) write_track(role, stage, lane, first_track + lane, trace);
     for (const Slice& slice : mine.slices) {
-      write_slice(role, stage, slice, first_track + slice.lane);
+      write_slice(role, stage, slice, first_track + slice.lane, trace);
       if (slice.event != nullptr && is_transfer(*slice.event)) {
         const auto found = chain.find(slice.event);
-        if (found != chain.end()) write_arrow(role, slice, found->second, first_track + slice.lane);
+        if (found != chain.end()) write_arrow(role, slice, found->second, first_track + slice.lane, trace);
       }
-      if (out_.size() < (std::size_t{1} << 16)) continue;
-      SAILOR_CHECK(sink(out_));
-      out_.clear();
+      SAILOR_CHECK(trace.flush());
     }
     return {};
   }
 
-  void write_slice(const RankRole& role, const Stage& stage, const Slice& slice, std::size_t track) {
-    const Nanoseconds length = slice.end - slice.start;
-    add(R"({{"ph":"X","pid":{},"tid":{},"ts":{}.{:03},"dur":{}.{:03})", role.pipeline, track, slice.start / 1000,
-        slice.start % 1000, length / 1000, length % 1000);
+  void write_slice(const RankRole& role, const Stage& stage, const Slice& slice, std::size_t track,
+                   TraceEvents& trace) const {
     if (slice.event == nullptr) {
-      out_ += R"(,"name":"idle","cat":"idle"})";
+      trace.slice(role.pipeline, track, slice.start, slice.end, "idle", "idle", {});
       return;
     }
     const TimelineEvent& event = *slice.event;
-    fmt::format_to(std::back_inserter(out_), R"(,"name":"{}","cat":"{}","args":{{"layers":"{}")", name_of(plan_, event),
-                   to_string(event.activity), layers_text(stage, event));
-    if (event.micro_batch >= 0) fmt::format_to(std::back_inserter(out_), R"(,"micro_batch":{})", event.micro_batch);
-    if (stage.chunks() > 1) fmt::format_to(std::back_inserter(out_), R"(,"chunk":{})", event.chunk);
-    if (event.peer >= 0) fmt::format_to(std::back_inserter(out_), R"(,"peer":{})", event.peer);
-    out_ += "}}";
+    std::string args = fmt::format(R"({{"layers":"{}")", layers_text(stage, event));
+    if (event.micro_batch >= 0) args += fmt::format(R"(,"micro_batch":{})", event.micro_batch);
+    if (stage.chunks() > 1) args += fmt::format(R"(,"chunk":{})", event.chunk);
+    if (event.peer >= 0) args += fmt::format(R"(,"peer":{})", event.peer);
+    args += '}';
+    trace.slice(role.pipeline, track, slice.start, slice.end, name_of(plan_, event), to_string(event.activity), args);
   }
 
   /// Between groups of different size, as many arrows as the smaller group has members.
-  void write_arrow(const RankRole& role, const Slice& slice, const Message& message, std::size_t track) {
+  void write_arrow(const RankRole& role, const Slice& slice, const Message& message, std::size_t track,
+                   TraceEvents& trace) const {
     const auto& stages = plan_.pipelines[static_cast<std::size_t>(role.pipeline_entry)].stages;
     const Stage& peer = stages[static_cast<std::size_t>(slice.event->peer)];
     if (role.tensor_parallel_index >= peer.tensor_parallel) return;
@@ -334,8 +303,7 @@ class Writer {
     // A receive may have begun to wait before its message was sent; arrows must not lead back in time.
     const Nanoseconds at = begins ? slice.start : std::clamp(nanoseconds(message.send->start), slice.start, slice.end);
     const std::size_t id = first_message_.at({role.pipeline, member_of(role)}) + message.number;
-    add(R"({{"ph":"{}","pid":{},"tid":{},"ts":{}.{:03},"id":{},"name":"message","cat":"message"}})",
-        begins ? R"(s)" : R"(f","bp":"e)", role.pipeline, track, at / 1000, at % 1000, id);
+    trace.arrow_end(role.pipeline, track, at, begins, id, "message");
   }
 
   const Plan& plan_;
@@ -348,8 +316,6 @@ class Writer {
   std::map<ChainKey, Chain> chains_;
   std::map<std::pair<int, int>, std::size_t> first_message_;  // by pipeline and member_of()
   std::size_t most_lanes_ = 1;
-  std::string out_;
-  bool first_ = true;
 };
 
 }  // namespace
@@ -357,12 +323,7 @@ class Writer {
 Result<std::string> to_trace_json(const Plan& plan, const Timeline& timeline, TraceRanks ranks) {
   Writer writer(plan, timeline, ranks);
   SAILOR_CHECK(writer.prepare());
-  std::string text;
-  SAILOR_CHECK(writer.write([&](std::string_view piece) -> Result<void> {
-    text += piece;
-    return {};
-  }));
-  return text;
+  return trace_text([&](const TraceEvents::Sink& sink) { return writer.write(sink); });
 }
 
 Result<void> save_trace(const Plan& plan, const Timeline& timeline, const std::filesystem::path& path,
@@ -370,20 +331,7 @@ Result<void> save_trace(const Plan& plan, const Timeline& timeline, const std::f
   SAILOR_CHECK(check_can_write(path));
   Writer writer(plan, timeline, ranks);
   SAILOR_CHECK(writer.prepare());
-  return write_file_atomically(path, [&](const std::filesystem::path& temporary) -> Result<void> {
-    const auto problem = [&](int number) {
-      return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(),
-                                             std::error_code(number, std::generic_category()).message()));
-    };
-    std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(temporary.c_str(), "wb"), &std::fclose);
-    if (file == nullptr) return problem(errno);
-    SAILOR_CHECK(writer.write([&](std::string_view piece) -> Result<void> {
-      if (std::fwrite(piece.data(), 1, piece.size(), file.get()) == piece.size()) return {};
-      return problem(errno);
-    }));
-    if (std::fclose(file.release()) != 0) return problem(errno);
-    return {};
-  });
+  return save_trace_text(path, [&](const TraceEvents::Sink& sink) { return writer.write(sink); });
 }
 
 }  // namespace sailor

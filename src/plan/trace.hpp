@@ -1,11 +1,7 @@
-// A timeline as Chrome trace events (JSON), which ui.perfetto.dev and chrome://tracing show: a process per pipeline, a
-// track per rank, and further ones for communication that overlaps its computation.
-//
-// Format: "Trace Event Format", Google (docs linked from perfetto.dev); times in microseconds, written to the
-// nanosecond.
+// A timeline as Chrome trace events (trace_events.hpp): a process per pipeline, a track per rank, and further ones for
+// communication that overlaps its computation.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
 #include <string>
 
@@ -14,9 +10,6 @@
 #include "plan/timeline.hpp"
 
 namespace sailor {
-
-/// Larger traces are refused: viewers that run in a browser do not open them.
-inline constexpr std::size_t most_trace_events = 5'000'000;
 
 enum class TraceRanks {
   all,        ///< events without a rank are repeated for the copies of their pipeline and the members of their group

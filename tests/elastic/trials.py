@@ -266,6 +266,31 @@ def check_run_file(trial, kind, iterations, events):
     assert first == sorted(set(first)), elastic
 
 
+def check_trace(trial, events):
+    """The trace of the whole training has every epoch of every member, every interruption and every other event."""
+    path = os.path.join(trial.folder, "elastic.json")
+    report = subprocess.run([trial.programs + "/sailor-report", os.path.join(trial.folder, "run.h5"), "--profile", "published",
+                             "--models", os.path.join(os.path.dirname(trial.plan), "models"), "--elastic-trace", path,
+                             "--events", os.path.join(trial.folder, "run", "events.jsonl")],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=trial.environment, text=True)
+    assert report.returncode == 0, f"sailor-report --elastic-trace: {report.stderr}"
+    with open(path, encoding="utf-8") as file:
+        shown = json.load(file)["traceEvents"]
+    count = collections.Counter(event.get("cat") for event in shown if event["ph"] in "Xi")
+    what = collections.Counter(event["what"] for event in events)
+    members = {(member["host"], member["process"]) for event in events for member in event.get("members", [])}
+    assert count["epoch"] == what["epoch"], (count, events)
+    assert count["rank"] == sum(event["ranks"] for event in events if event["what"] == "epoch"), (count, events)
+    assert count["rank"] + count["spare"] == sum(len(event.get("members", [])) for event in events), (count, events)
+    assert count["interruption"] >= what["goes_on"], (count, events)
+    for name in what.keys() - {"epoch", "begins", "goes_on"}:
+        assert count[name] == what[name], (name, count, events)
+    tracks = [event for event in shown if event["name"] == "thread_name" and event["pid"] > 0]
+    assert len(tracks) == len(members), (tracks, members)
+    tokens = [event["args"]["value"] for event in shown if event["name"] == "tokens/s"]
+    assert max(tokens, default=0) > 0, events
+
+
 def run_trial(programs, root, seed, kind, iterations, reference, plans):
     rng = random.Random(seed)
     name, ranks, pipelines = plans[rng.randrange(len(plans))]
@@ -314,6 +339,8 @@ def run_trial(programs, root, seed, kind, iterations, reference, plans):
         what = [event["what"] for event in events]
         if kind in ("controller", "controller-freeze", "supervisor"):
             assert "controller" in what and "waits" not in what and "lost" not in what, events
+            # The new controller goes on with the account of the old one.
+            assert what.count("begins") == 1, events
         if kind == "exclude":
             # Devices that join at that moment may be the reason of the change that leaves the node, too.
             assert any(event["what"] == "goes_on" and event["why"].startswith("planned change") for event in events), events
@@ -322,6 +349,7 @@ def run_trial(programs, root, seed, kind, iterations, reference, plans):
             assert ("change" in what and "refused" in what and
                     sorted(os.listdir(os.path.join(folder, "run", "requests"))) == ["b.taken", "c.refused"]), events
         check_run_file(trial, kind, iterations, what)
+        check_trace(trial, events)
         left = [file for file in os.listdir(os.path.join(folder, "run")) if file.endswith(".tmp")]
         assert not left, f"files are left: {left}"
         return name, again

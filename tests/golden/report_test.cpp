@@ -149,6 +149,28 @@ TEST_F(Report, KnowsTheEpochsOfAnElasticTraining) {
   EXPECT_EQ(count_of(page, "an epoch begins"), 2U) << "on both charts";
 }
 
+TEST_F(Report, WritesATraceOfAnElasticTrainingUntilTheRunFileWasWritten) {
+  RunRecord run = recorded_run();
+  run.events = R"({"what":"written","iteration":30,"unix_time_s":190.0})"
+               "\n";
+  ASSERT_TRUE(save_run(run, "elastic.h5"));
+  // The controller's events until the training went on at 165 s.
+  const std::string events = recorded_events;
+  write("so-far.jsonl", events.substr(0, events.find(R"({"what":"done")")));
+  const std::string page =
+      page_of({"elastic.h5", "--profile", "store.h5", "--events", "so-far.jsonl", "--elastic-trace", "elastic.json"});
+  EXPECT_TRUE(contains(page, "80.0 s from the end of the first iteration to the last event"));
+  const auto trace = nlohmann::json::parse(read_text_file("elastic.json").value_or("{}"));
+  double end = 0.0;
+  int epochs = 0;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "X" && event.at("cat") == "epoch") ++epochs;
+    end = std::max(end, event.value("ts", 0.0) + event.value("dur", 0.0));
+  }
+  EXPECT_EQ(epochs, 2);
+  EXPECT_DOUBLE_EQ(end, 90e6) << "microseconds from 100 s to 190 s";
+}
+
 TEST_F(Report, DrawsTheMeasuredTimelineBelowTheSimulatedOne) {
   const auto plan = parse_plan(testing::two_stages, "plan");
   ASSERT_TRUE(plan);
@@ -229,6 +251,13 @@ TEST_F(Report, MistakesAreNamed) {
   expect_failure(report({"plan.toml", "--events", "events.jsonl"}), 2,
                  "--events is for the report of a run, not of a plan; name the run file (run.h5) instead of the plan");
   expect_failure(report({"run.h5", "--events", "plan.toml"}), 1, "--events");
+  expect_failure(report({"plan.toml", "--elastic-trace", "elastic.json"}), 2,
+                 "--elastic-trace is for the report of a run, not of a plan");
+  expect_failure(report({"run.h5", "--elastic-trace", "elastic.json"}), 2,
+                 "--elastic-trace: 'run.h5' is not the run of an elastic training; name the run file");
+  for (const char* taken : {"run.h5", "events.jsonl", "run.html"})
+    expect_failure(report({"run.h5", "--events", "events.jsonl", "--elastic-trace", taken}), 2,
+                   fmt::format("--elastic-trace '{}' would replace another file of this command", taken));
   expect_failure(report({"plan.toml", "--pareto"}), 2,
                  "--pareto searches plans for the nodes of a cluster, but none is given");
   expect_failure(report({"store.h5"}), 1, "store.h5");

@@ -176,9 +176,20 @@ reports::ElasticEvents account_of(const std::string& file, std::vector<nlohmann:
           .goodput = account.goodput(account.last())};
 }
 
+/// A controller's file ends with the last event, which may be long ago: the run file says until when the training went
+/// on after it.
+void add_end(std::vector<nlohmann::json>& lines, const std::string& of_run_file) {
+  auto known = elastic::events_in(of_run_file);
+  if (known.empty() || lines.empty() || known.back().value("what", "") != "written" ||
+      lines.back().value("what", "") == "done")
+    return;
+  if (elastic::number_in(known.back(), "unix_time_s") > elastic::number_in(lines.back(), "unix_time_s"))
+    lines.push_back(std::move(known.back()));
+}
+
 /// Reads what a run left besides its measurements: --trace, and the events of an elastic training.
 Result<void> read_run_files(const std::string& path, const Options& options, ReportContent& content) {
-  for (const char* option : {"events", "trace"})
+  for (const char* option : {"events", "trace", "elastic-trace"})
     if (options.has(option) && !content.run)
       return fail(ErrorCode::usage, fmt::format("--{} is for the report of a run, not of a plan", option),
                   "name the run file (run.h5) instead of the plan");
@@ -195,10 +206,14 @@ Result<void> read_run_files(const std::string& path, const Options& options, Rep
         return fail(ErrorCode::invalid_input,
                     fmt::format("--events: '{}' has a line that is no event", options.text("events")),
                     "name the events.jsonl of the folder of an elastic training");
+    add_end(*lines, content.run->events);
     content.events = account_of(options.text("events"), *std::move(lines));
   } else if (content.run && !content.run->events.empty()) {
     content.events = account_of(path, elastic::events_in(content.run->events));
   }
+  if (options.has("elastic-trace") && !content.events)
+    return fail(ErrorCode::usage, fmt::format("--elastic-trace: '{}' is not the run of an elastic training", path),
+                "name the run file of sailor-train --elastic, or its events with --events");
   return {};
 }
 

@@ -58,15 +58,15 @@ void read_text(RunRecord& run, const std::string& text) {
     run.epochs.push_back({.epoch = row[0], .first_iteration = row[1], .plan_toml = row[2]});
 }
 
-/// The events of the training, with one that says when they were read. An unfinished last line is left out: the
-/// controller may be writing it.
-std::string events_so_far(const std::filesystem::path& path) {
+/// The events of the training, with one that says when they were read, and which iteration is the next. An unfinished
+/// last line is left out: the controller may be writing it.
+std::string events_so_far(const std::filesystem::path& path, std::int64_t iteration) {
   auto lines = read_text_file(path);
   if (!lines) return {};
   std::string text = *std::move(lines);
   text.resize(text.rfind('\n') + 1);
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  return text + Json{{"what", "written"}, {"unix_time_s", now.count()}}.dump() + "\n";
+  return text + Json{{"what", "written"}, {"iteration", iteration}, {"unix_time_s", now.count()}}.dump() + "\n";
 }
 
 }  // namespace
@@ -134,7 +134,8 @@ Result<void> RunFile::write(runtime::Trainer& trainer) {
   run_.warm_up_iterations =
       static_cast<int>(std::min(statistics_warm_up, static_cast<std::int64_t>(run_.iterations.size()) - 1));
   if (trainer.role().rank != 0 || path_.empty()) return {};
-  if (!events_.empty()) run_.events = events_so_far(events_);
+  if (!events_.empty())
+    run_.events = events_so_far(events_, run_.iterations.empty() ? -1 : run_.iterations.back().iteration + 1);
   std::set<std::string> hosts;
   for (const RankRecord& rank : run_.ranks) hosts.insert(rank.host);
   run_.provenance.host.clear();

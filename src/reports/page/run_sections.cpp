@@ -241,6 +241,7 @@ std::string event_details(const nlohmann::json& event) {
   for (const auto& [key, value] : event.items()) {
     if (key == "what" || key == "unix_time_s") continue;
     const std::string shown = value.is_string()         ? value.get<std::string>()
+                              : value.is_array()        ? fmt::to_string(value.size())
                               : value.is_number_float() ? fmt::format("{:.4g}", value.get<double>())
                                                         : value.dump();
     std::string name = key;
