@@ -134,22 +134,50 @@ kept_out() {
   for file in "$elastic"/left-out/*; do
     if [[ -e $file ]]; then nodes=${nodes:+$nodes,}${file##*/}; fi
   done
-  if [[ -e $elastic/exclude ]]; then
-    while read -r node; do nodes=${nodes:+$nodes,}$node; done <"$elastic/exclude"
-  fi
+  for node in $(left_by_training); do nodes=${nodes:+$nodes,}$node; done
   echo "$nodes"
+}
+# Nodes that the training is to leave
+left_by_training() { if [[ -e $elastic/exclude ]]; then cat "$elastic/exclude"; fi; }
+# Nodes whose ranks the controller of this start has sent home, because they were excluded then
+sent_home() {
+  tail --lines=+$((events_before + 1)) "$elastic/events.jsonl" 2>/dev/null |
+    sed -n '/"what":"sent_home"/s/.*"host":"\([^"]*\)".*/\1/p' || true
+}
+# How many nodes train or will train: of the job ($1, what squeue calls them) those that are fit and not excluded, and of
+# its companions ($2, a line each: job, state, node) all that have no node yet or one that is not excluded
+count_nodes() {
+  local node job number=0 out home
+  out=" $(left_by_training | tr '\n' ' ') "
+  home=" ${unfit//,/ } $(sent_home | tr '\n' ' ') "
+  for node in $(scontrol show hostnames "$1"); do
+    if [[ $out != *" $node "* && $home != *" $node "* ]]; then number=$((number + 1)); fi
+  done
+  while read -r job _ node; do
+    if [[ -n $job && (-z $node || $out != *" $node "*) ]]; then number=$((number + 1)); fi
+  done <<<"$2"
+  echo "$number"
+}
+# Companions that wait in the queue ($1: see count_nodes()) do not get nodes that are excluded since ($2) either
+keep_out_of() {
+  local job
+  awk '$2 == "PENDING" { print $1 }' <<<"$1" | sort --unique | while read -r job; do
+    scontrol update "JobId=$job" "ExcNodeList=$2" || true # it may have started
+  done
 }
 # Keeps companion jobs in the queue until there are enough nodes. Each submission makes the next one wait longer:
 # companions that fail at once do not fill the queue
 keep_companions() {
-  local own theirs missing nodes job period=30
+  local own theirs missing nodes nodes_before='' job period=30
   while true; do
     note_lost_nodes
-    if own=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%D) && [[ -n $own ]] &&
-      theirs=$(squeue --noheader --me --array --name="$companions" --states=PENDING,CONFIGURING,RUNNING --format=%i); then
-      missing=$((most_nodes - own + unfit_nodes - $(wc --words <<<"$theirs")))
+    if own=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N) && [[ -n $own ]] &&
+      theirs=$(squeue --noheader --me --array --name="$companions" --states=PENDING,CONFIGURING,RUNNING --format='%F %T %N'); then
+      nodes=$(kept_out)
+      if [[ $nodes != "$nodes_before" ]]; then keep_out_of "$theirs" "$nodes"; fi
+      nodes_before=$nodes
+      missing=$((most_nodes - $(count_nodes "$own" "$theirs")))
       if ((missing > 0)); then
-        nodes=$(kept_out)
         if job=$(sbatch --parsable --job-name="$companions" --array="1-$missing" ${nodes:+"--exclude=$nodes"} "$companion_script"); then
           echo "# companion job $job is queued: $missing of $most_nodes nodes are missing${nodes:+; without $nodes}"
         fi

@@ -5,7 +5,7 @@
 //   controller.json, journal.jsonl, events.jsonl   the controller's (src/elastic)
 //   run-file       name of the run file of this start
 //   over           the training has ended, with this status: companions end, and new ones do not begin
-//   exclude        nodes that the training must not use; companions do not get them either
+//   exclude        nodes that the training must not use; companions do not get them either, and one is queued for each
 //   left-out/NODE  nodes that companions do not get, with the reason
 #pragma once
 

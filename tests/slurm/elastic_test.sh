@@ -59,6 +59,7 @@ echo $$ >"$folder/members/$SLURMD_NODENAME.$SLURM_LOCALID"
 trap 'rm -f "$folder/members/$SLURMD_NODENAME.$SLURM_LOCALID"' EXIT
 until [[ -e $folder/finish ]]; do
   [[ ! -e $folder/leaving/$SLURMD_NODENAME ]] || exit 0
+  ! grep -sqx "$SLURMD_NODENAME" "$folder/exclude" || exit 0
   sleep 0.2
 done
 exit "$(<"$folder/finish")"
@@ -124,14 +125,42 @@ goes_on_without_a_node_that_crashes() {
   expect_in "$(state)" COMPLETED
   expect_in "$(log crash)" 'is queued: 1 of 2 nodes are missing; without x2' '# node x2 was left out: it failed in the job of the training'
 }
-# finish_after_growth MEMBERS: a companion is looked for every half minute.
+replaces_nodes_that_are_excluded() {
+  local blocker companion script=$work/excludes.sbatch
+  blocker=$(sbatch --parsable -N2 --exclusive -w x3,x4 -o /dev/null --wrap 'sleep 300') || return 1
+  eventually bash -c "squeue -h -j $blocker -t R | grep -q ."
+  elastic excludes --elastic 2-3 --export "$script"
+  sed -i 's/ period=30$/ period=1/; s/^ *period=.*/:/' "$script" # look often, so that the test is short
+  id=$(cd "$work" && sbatch --parsable "$script") || return 1
+  eventually has_members 'x1.0 x1.1 x2.0 x2.1'
+  eventually companions_are PENDING 1
+  printf x2 >"$folder/exclude" # without the end of a line: the controller reads it, too
+  eventually has_members 'x1.0 x1.1'
+  eventually companions_are PENDING 2
+  # Also the one that waited before gets another node.
+  for companion in $(squeue -h --array -n "sailor-tiny-gpt-$id" -t PENDING -o %F); do
+    expect_in "$(scontrol -o show job "$companion")" 'ExcNodeList=x2' || return 1
+  done
+  scancel "$blocker"
+  eventually has_members 'x1.0 x1.1 x3.0 x3.1 x4.0 x4.1'
+  # Its ranks have gone: it is none of the three, also when it may be used again.
+  echo '{"host":"x2","process":1,"unix_time_s":1.0,"what":"sent_home"}' >>"$folder/events.jsonl"
+  rm "$folder/exclude"
+  companion=$(squeue -h --array -n "sailor-tiny-gpt-$id" -t RUNNING -o '%i %N' | head -n 1)
+  scancel --batch --signal=USR2 "${companion% *}" || return 1
+  eventually bash -c "! squeue -h --array -t R -o %i | grep -qx '${companion% *}'"
+  finish_after_growth 'x1.0 x1.1 x3.0 x3.1 x4.0 x4.1' excludes || return 1
+  expect_in "$(state)" COMPLETED
+  expect_in "$(log excludes)" 'is queued: 1 of 3 nodes are missing; without x2'
+}
+# finish_after_growth MEMBERS [RUN]: a companion is looked for every half minute.
 finish_after_growth() {
   local attempt
   for ((attempt = 0; attempt < 450; ++attempt)); do
     if has_members "$1"; then break; fi
     sleep 0.1
   done
-  has_members "$1" || { echo "members: $(members)"; squeue; log crash; return 1; }
+  has_members "$1" || { echo "members: $(members)"; squeue; log "${2-crash}"; return 1; }
   training_ends 0
   eventually queue_is_empty
 }
@@ -212,6 +241,7 @@ refuses_what_does_not_go_together() {
 
 check 'grows when companions start, and ends with them' grows_when_companions_start_and_ends_with_them
 check 'goes on without a node that crashes' goes_on_without_a_node_that_crashes
+check 'replaces nodes that are excluded' replaces_nodes_that_are_excluded
 check 'starts what was killed again' starts_what_was_killed_again
 check 'ends when no rank can start' ends_when_no_rank_can_start
 check 'goes back into the queue with a checkpoint' goes_back_into_the_queue_with_a_checkpoint
