@@ -59,6 +59,8 @@ before_long() {
   echo "never succeeded: $*"
   grep '^#' "$log"
   tail -n 10 "$log"
+  if [[ -e watched ]]; then cat watched watch-errors; fi
+  sinfo --Node --long
   squeue
   exit 1
 }

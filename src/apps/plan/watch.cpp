@@ -207,7 +207,8 @@ class Watcher {
         if (!change.now && up.contains(change.node)) change.reason = closed.front();
     }
     if (training_.is_there()) {
-      auto left = training_.leave_nodes(event.nodes);
+      auto left = training_.leave_nodes(
+          event.nodes, none_open ? NodeOffers{} : node_offers(allowed, request.partitions, Availability::up));
       if (!left) return fail(left.error());
       event.left = std::move(left->nodes);
       event.taken_back = std::move(left->taken_back);

@@ -29,13 +29,13 @@ void WatchedTraining::free_own_nodes(Cluster& cluster) const {
   }
 }
 
-Result<WatchedTraining::Left> WatchedTraining::leave_nodes(const NodeOffers& offers) {
+Result<WatchedTraining::Left> WatchedTraining::leave_nodes(const NodeOffers& offers, const NodeOffers& up) {
   Left left;
   for (const std::string& node : nodes_)
     if (!offers.contains(node) && !left_.contains(node)) left.nodes.push_back(node);
   if (left.nodes.size() == nodes_.size()) left.nodes.clear();
   for (const std::string& node : left_)
-    if (offers.contains(node)) left.taken_back.push_back(node);
+    if (up.contains(node)) left.taken_back.push_back(node);
   if (left.nodes.empty() && left.taken_back.empty()) return left;
   SAILOR_CHECK(elastic::exclude_nodes(folder_, left.nodes, left.taken_back));
   left_.insert(left.nodes.begin(), left.nodes.end());

@@ -36,8 +36,9 @@ class WatchedTraining {
     std::vector<std::string> taken_back{};  ///< may be used again
   };
   /// Makes the training release its nodes that plans may not use any more (drained, in a maintenance reservation), as
-  /// long as it has others, and use them again when they are back. `offers`: nodes that plans may use. Errors: io.
-  Result<Left> leave_nodes(const NodeOffers& offers);
+  /// long as it has others, and use them again when they are back. `offers`: nodes that plans may use; `up`: those and
+  /// nodes with jobs, of which a node that the training has left still has the training's. Errors: io.
+  Result<Left> leave_nodes(const NodeOffers& offers, const NodeOffers& up);
 
   /// Whether the nodes that the training keeps suffice for the plan: the controller refuses other plans. (Companion
   /// jobs bring further nodes, for which it plans itself.)
