@@ -125,15 +125,20 @@ Result<BpeVocabulary> load_vocabulary(const Options& options) {
 
 using Tokens = std::vector<std::int32_t>;
 
+/// `tokens`: with quotes. `option`: that names another.
+tl::unexpected<Error> no_token(const std::string& tokens, const char* option, const BpeVocabulary& vocabulary) {
+  const std::vector<std::string>& special = vocabulary.special();
+  return fail(ErrorCode::not_found, "the vocabulary has no token " + tokens,
+              fmt::format("choose one with --{} (special tokens: {}), or none", option,
+                          special.empty() ? "none" : name_some(special)));
+}
+
 /// The token that an option names; none for "none".
 Result<Tokens> named_token(const Options& options, const char* option, const BpeVocabulary& vocabulary) {
   const std::string name = options.text(option);
   if (name == "none") return Tokens{};
   if (const auto token = vocabulary.find(name)) return Tokens{*token};
-  const std::vector<std::string>& special = vocabulary.special();
-  return fail(ErrorCode::not_found, fmt::format("the vocabulary has no token '{}'", name),
-              fmt::format("choose one with --{} (special tokens: {}), or none", option,
-                          special.empty() ? "none" : name_some(special)));
+  return no_token(fmt::format("'{}'", name), option, vocabulary);
 }
 
 Result<Tokens> begin_of_document(const Options& options, const BpeVocabulary& vocabulary) {
@@ -146,10 +151,7 @@ Result<Tokens> end_of_document(const Options& options, const BpeVocabulary& voca
   if (!vocabulary.after_text().empty()) return vocabulary.after_text();
   for (const char* name : {"<|endoftext|>", "<|end_of_text|>"})
     if (const auto token = vocabulary.find(name)) return Tokens{*token};
-  const std::vector<std::string>& special = vocabulary.special();
-  return fail(ErrorCode::not_found, "the vocabulary has no token '<|endoftext|>' or '<|end_of_text|>'",
-              fmt::format("choose one with --end-of-document (special tokens: {}), or none",
-                          special.empty() ? "none" : name_some(special)));
+  return no_token("'<|endoftext|>' or '<|end_of_text|>'", "end-of-document", vocabulary);
 }
 
 /// Tokenises files into a sink, document by document.

@@ -198,25 +198,14 @@ class Controller final : public runtime::MembershipPolicy {
       return;
     }
     note_interruption(fmt::format("rank {} on {} {}", member.rank, member.facts.host, how));
-    event({{"what", "lost"},
-           {"epoch", epoch_},
-           {"iteration", iteration_},
-           {"rank", member.rank},
-           {"host", member.facts.host},
-           {"how", how}},
+    event(rank_event("lost", member, "how", how),
           fmt::format("lost rank {} on {}: it {}", member.rank, member.facts.host, how));
   }
 
   void failed(const MemberInfo& member, const std::string& why) override {
     const std::scoped_lock lock(mutex_);
     note_interruption(fmt::format("rank {} on {} reports: {}", member.rank, member.facts.host, why));
-    event({{"what", "failed"},
-           {"epoch", epoch_},
-           {"iteration", iteration_},
-           {"rank", member.rank},
-           {"host", member.facts.host},
-           {"why", why}},
-          {});
+    event(rank_event("failed", member, "why", why), {});
   }
 
   void begins(std::uint64_t job, std::uint64_t epoch, const EpochChoice& choice,
@@ -399,7 +388,14 @@ class Controller final : public runtime::MembershipPolicy {
     if (!line.empty() && settings_.say) settings_.say(line);
   }
 
-  /// What the controller before this one has told.
+  /// An event of a rank of the epoch, with its reason under `key`.
+  [[nodiscard]] Json rank_event(const char* what, const MemberInfo& member, const char* key,
+                                const std::string& reason) const {
+    return {{"what", what},        {"epoch", epoch_},           {"iteration", iteration_},
+            {"rank", member.rank}, {"host", member.facts.host}, {key, reason}};
+  }
+
+  /// Continues what the controller before this one has told.
   void take_over(const Json& event) {
     account_.add(event);
     const std::string what = event.value("what", "");

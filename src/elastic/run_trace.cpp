@@ -235,7 +235,7 @@ class RunHistory {
     interrupted_.reset();
   }
 
-  /// Of the latest epoch, which may have been interrupted before.
+  /// The rank is one of the latest epoch, which may have been interrupted before.
   void note_member(const nlohmann::json& event, const std::string& left) {
     const double rank = number_in(event, "rank", -1.0);
     if (left.empty() || epochs.empty() || rank < 0.0 ||
@@ -371,7 +371,7 @@ class RunTraceWriter {
     return arguments;
   }
 
-  /// What the event says besides its name and time. Empty: nothing.
+  /// The fields of the event but its name and time. Empty: it has no others.
   static std::string arguments_of(const nlohmann::json& event) {
     if (!event.is_object()) return {};
     TraceArguments arguments = TraceArguments::object();

@@ -40,7 +40,9 @@ AdamW::AdamW(Device& device, ParameterStorage& parameters, const std::vector<Ran
 
 void AdamW::initialize(std::uint64_t seed) {
   if (master_values_.empty()) return;
-  const InitialValues initial(device_, seed);
+  std::int64_t largest = 0;
+  for (const Part& part : parts_) largest = std::max(largest, part.count);
+  const InitialValues initial(device_, seed, largest);
   for (const Part& part : parts_)
     initial.each(*parameters_.parameters()[part.parameter], {part.first, part.first + part.count},
                  [&](std::int64_t first, std::span<const float> values) {

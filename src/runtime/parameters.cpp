@@ -6,9 +6,8 @@
 #include <numeric>
 #include <span>
 #include <stdexcept>
-#include <thread>
 
-#include "core/affinity.hpp"
+#include "core/worker_threads.hpp"
 #include "runtime/bits16.hpp"
 #include "runtime/layer.hpp"
 
@@ -34,12 +33,11 @@ std::uint64_t key_of(const Parameter& parameter, std::uint64_t seed) {
 template <class Body>
 void on_all_cores(std::int64_t count, const Body& body) {
   constexpr std::int64_t least = std::int64_t{1} << 20;  // smaller parts are not worth a thread
-  const auto cores = std::max<std::int64_t>(1, std::ssize(allowed_cores()));
-  const std::int64_t parts = std::clamp<std::int64_t>(count / least, 1, std::min<std::int64_t>(cores, 32));
-  std::vector<std::jthread> threads;
-  for (std::int64_t part = 1; part < parts; ++part)
-    threads.emplace_back([&body, count, part, parts] { body(count * part / parts, count * (part + 1) / parts); });
-  body(0, count / parts);
+  const std::int64_t parts = std::max<std::int64_t>(1, count / least);
+  WorkerThreads(0).for_each(static_cast<std::size_t>(parts), [&](std::size_t index, std::size_t) {
+    const auto part = static_cast<std::int64_t>(index);
+    body(count * part / parts, count * (part + 1) / parts);
+  });
 }
 
 // The sum of eight uniform 16-bit integers, centred and scaled to deviation 1: close to normal (up to 4.9
@@ -101,16 +99,17 @@ std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed
   return values;
 }
 
-InitialValues::InitialValues(Device& device, std::uint64_t seed)
+InitialValues::InitialValues(Device& device, std::uint64_t seed, std::int64_t largest)
     : device_(device),
       seed_(seed),
-      buffer_(static_cast<float*>(device.allocate_host(static_cast<std::size_t>(most) * sizeof(float)))) {}
+      part_(std::clamp<std::int64_t>(largest, 1, most)),
+      buffer_(static_cast<float*>(device.allocate_host(static_cast<std::size_t>(part_) * sizeof(float)))) {}
 InitialValues::~InitialValues() { device_.release_host(buffer_); }
 
 void InitialValues::each(const Parameter& parameter, const Range& elements,
                          const std::function<void(std::int64_t, std::span<const float>)>& use) const {
-  for (std::int64_t first = elements.first; first < elements.last; first += most) {
-    const std::span<float> part(buffer_, static_cast<std::size_t>(std::min(most, elements.last - first)));
+  for (std::int64_t first = elements.first; first < elements.last; first += part_) {
+    const std::span<float> part(buffer_, static_cast<std::size_t>(std::min(part_, elements.last - first)));
     fill_initial_values(parameter, seed_, first, part);
     use(first, part);
   }
@@ -149,7 +148,9 @@ void ParameterStorage::lend_to(const std::vector<Layer*>& layers) const {
 }
 
 void ParameterStorage::initialize(std::uint64_t seed) {
-  const InitialValues initial(device_, seed);
+  std::int64_t largest = 0;
+  for (const Parameter* parameter : parameters_) largest = std::max(largest, parameter->elements());
+  const InitialValues initial(device_, seed, largest);
   for (const Parameter* parameter : parameters_)
     initial.each(*parameter, {0, parameter->elements()}, [&](std::int64_t first, std::span<const float> values) {
       set_values(*parameter, first, values.data(), std::ssize(values));

@@ -54,7 +54,8 @@ std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed
 /// initial_values() in parts, in one buffer of pinned host memory: a model of billions of parameters takes no more.
 class InitialValues {
  public:
-  InitialValues(Device& device, std::uint64_t seed);
+  /// `largest`: as many elements as each() is called with at most.
+  InitialValues(Device& device, std::uint64_t seed, std::int64_t largest);
   ~InitialValues();
   InitialValues(const InitialValues&) = delete;
   InitialValues& operator=(const InitialValues&) = delete;
@@ -64,10 +65,11 @@ class InitialValues {
             const std::function<void(std::int64_t first, std::span<const float> values)>& use) const;
 
  private:
-  static constexpr std::int64_t most = std::int64_t{1} << 24;  // elements of a part
+  static constexpr std::int64_t most = std::int64_t{1} << 24;
 
   Device& device_;
   std::uint64_t seed_;
+  std::int64_t part_;  // elements that the buffer holds
   float* buffer_;
 };
 

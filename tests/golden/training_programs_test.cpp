@@ -58,7 +58,8 @@ TEST(TrainingHelp, SailorTrainSaysWhatItCanRun) {
   EXPECT_NE(std::find(options.begin(), options.end(), "--clip-norm"), options.end());
 }
 
-/// What sailor-data makes of a document "a" with the tokenizer of this name in tests/data; its message if it fails.
+/// The tokens that sailor-data makes of a document "a" with the tokenizer of this name in tests/data; its message if it
+/// fails.
 std::string tokens_of_a(const std::string& tokenizer, const std::vector<std::string>& options) {
   const auto folder = std::filesystem::temp_directory_path() / ("sailor_data_" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);

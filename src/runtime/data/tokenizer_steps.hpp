@@ -1,5 +1,5 @@
-// What a tokenizer.json of Hugging Face's tokenizers does beside the merges of its vocabulary. What Sailor would do
-// otherwise is refused.
+// The steps of a tokenizer.json of Hugging Face's tokenizers beside the merges of its vocabulary. A file with a step
+// that Sailor would do otherwise is refused.
 #pragma once
 
 #include <cstddef>
