@@ -35,9 +35,10 @@ seq 20000 >"$work/text"
 "$bin_dir/sailor-data" bytes --output "$work/numbers" "$work/text" || exit 1
 
 # elastic RUN ITERATIONS [MIN]: on MIN to two nodes, two unless given; its id in $id. The queue is looked at often, so that the test need not be long.
+# The learning rate is low, so that rounding grows little in the many iterations that fast machines do.
 elastic() {
   "$bin_dir/sailor-submit" plan.toml --run-directory "$1" --data numbers --iterations "$2" -t 10 --checkpoints "$1/kept" \
-    --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --elastic "${3:-2}-2" --export "$1.sbatch" || exit 1
+    --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --learning-rate 0.0002 --elastic "${3:-2}-2" --export "$1.sbatch" || exit 1
   sed -i 's/ period=30$/ period=3/' "$1.sbatch"
   id=$(sbatch --parsable "$1.sbatch") || exit 1
   log=$work/$1/slurm-$id.out
@@ -100,10 +101,9 @@ trains_on_when_ranks_and_nodes_are_lost_and_come() {
   before_long 150 queue_is_empty
   expect_in "$(state)" COMPLETED
   losses "$log" >calm.txt
-  # To rounding: other numbers of ranks add in another order, which moves losses by 0.3% after 600 iterations. The losses
-  # of two samples differ by more than 10%.
+  # To rounding: other numbers of ranks add in another order.
   paste -d' ' calm.txt wild.txt | awk -v n="$iterations" '
-    { d = $2 / $4 - 1; if (d < 0) d = -d; if ($1 != $3 || d > ($1 < 300 ? 0.002 : 0.02)) { print "differs: " $0; bad = 1 } }
+    { d = $2 / $4 - 1; if (d < 0) d = -d; if ($1 != $3 || d > 0.002) { print "differs: " $0; bad = 1 } }
     END { if (NR != n) { print NR " iterations, not " n; bad = 1 } exit bad }'
 }
 
