@@ -41,8 +41,20 @@ std::string start_of_ranks(const SbatchRequest& request, const JobComponent& nod
 /// The function rank(), which every task runs.
 void write_rank(Script& script, const SbatchRequest& request, const JobComponent& nodes, JobPart part) {
   constexpr int restarts = 3;
+  if (part == JobPart::job)
+    script.text(R"bash(# Whether the training is to leave this node
+# shellcheck disable=SC2317  # tasks call it
+is_excluded() {
+  local names
+  names=" $(tr --squeeze-repeats '[:space:]' ' ' 2>/dev/null <"$elastic/exclude") " || return 1
+  [[ $names == *" $SLURMD_NODENAME "* ]]
+}
+export -f is_excluded
+
+)bash");
   script.comment(
       fmt::format("A task. A rank that died starts again, {} times at most, and joins the training anew", restarts));
+  if (part == JobPart::job) script.comment("So does one whose node is no longer excluded");
   script.line("# shellcheck disable=SC2317  # tasks call it");
   script.line("rank() {");
   if (part == JobPart::companion)
@@ -62,8 +74,15 @@ void write_rank(Script& script, const SbatchRequest& request, const JobComponent
     if [[ -e $elastic/over ]]; then return 0; fi
     status=0
     "$@" || status=$?
-    case $status in
 )bash");
+  if (part == JobPart::job)
+    script.text(R"bash(    if ((status == 0)) && is_excluded; then
+      while [[ ! -e $elastic/over ]] && is_excluded; do sleep 5; done
+      start=-1
+      continue
+    fi
+)bash");
+  script.line("    case $status in");
   script.line(fmt::format("    0 | {} | {} | {}) return \"$status\" ;; # done, stopped by a signal, wrong usage",
                           stopped_with_checkpoint, stopped_without_checkpoint, exit_status(ErrorCode::usage)));
   script.line("    esac");
@@ -137,21 +156,32 @@ kept_out() {
   for node in $(left_by_training); do nodes=${nodes:+$nodes,}$node; done
   echo "$nodes"
 }
-# Nodes that the training is to leave
-left_by_training() { if [[ -e $elastic/exclude ]]; then cat "$elastic/exclude"; fi; }
-# Nodes whose ranks the controller of this start has sent home, because they were excluded then
-sent_home() {
-  tail --lines=+$((events_before + 1)) "$elastic/events.jsonl" 2>/dev/null |
-    sed -n '/"what":"sent_home"/s/.*"host":"\([^"]*\)".*/\1/p' || true
+# Nodes that the training is to leave, of those that Slurm knows: a wrong name would keep all companions out
+left_by_training() {
+  local names
+  if [[ ! -e $elastic/exclude ]]; then return 0; fi
+  names=$(tr --squeeze-repeats '[:space:]' ',' <"$elastic/exclude")
+  names=${names#,}
+  if [[ -n $names ]]; then sinfo --noheader --Node --nodes="${names%,}" --format=%N | sort --unique; fi
+}
+# Says once of each name in the file of excluded nodes that Slurm does not know it
+declare -A unknown=()
+note_unknown_nodes() {
+  local name known
+  known=" $(left_by_training | tr '\n' ' ') "
+  while read -r name || [[ -n $name ]]; do
+    if [[ -z $name || $known == *" $name "* || -n ${unknown[$name]-} ]]; then continue; fi
+    unknown[$name]=1
+    echo "# there is no node $name, which $elastic/exclude names" >&2
+  done < <(tr --squeeze-repeats '[:space:]' '\n' 2>/dev/null <"$elastic/exclude")
 }
 # How many nodes train or will train: of the job ($1, what squeue calls them) those that are fit and not excluded, and of
 # its companions ($2, a line each: job, state, node) all that have no node yet or one that is not excluded
 count_nodes() {
-  local node job number=0 out home
+  local node job number=0 out
   out=" $(left_by_training | tr '\n' ' ') "
-  home=" ${unfit//,/ } $(sent_home | tr '\n' ' ') "
   for node in $(scontrol show hostnames "$1"); do
-    if [[ $out != *" $node "* && $home != *" $node "* ]]; then number=$((number + 1)); fi
+    if [[ $out != *" $node "* && ",$unfit," != *",$node,"* ]]; then number=$((number + 1)); fi
   done
   while read -r job _ node; do
     if [[ -n $job && (-z $node || $out != *" $node "*) ]]; then number=$((number + 1)); fi
@@ -173,6 +203,7 @@ keep_companions() {
     note_lost_nodes
     if own=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N) && [[ -n $own ]] &&
       theirs=$(squeue --noheader --me --array --name="$companions" --states=PENDING,CONFIGURING,RUNNING --format='%F %T %N'); then
+      note_unknown_nodes
       nodes=$(kept_out)
       if [[ $nodes != "$nodes_before" ]]; then keep_out_of "$theirs" "$nodes"; fi
       nodes_before=$nodes

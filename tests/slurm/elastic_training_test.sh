@@ -128,6 +128,7 @@ leaves_a_node_that_is_drained() {
   [[ $(<drained/elastic/exclude) == "$node" ]] || return 1
   scontrol update "nodename=$node" state=resume
   before_long 20 grep -q "the training may use $node again" watched
+  before_long 30 bash -c "sed '1,/a process on $node, which is excluded, has left/d' '$log' | grep -q 'on $node has joined'"
   before_long 120 queue_is_empty
   expect_in "$(state)" COMPLETED
   # The training is over, and so is watching it.
