@@ -25,6 +25,7 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
   writers      500 writers of a profile store are killed at random moments: what was acknowledged is there
   folders      two trainings contend for one folder of checkpoints, over 1,000 looks each
   searches     2,000 random clusters: the planner against brute force
+  laws         200 small random clusters: no plan is worse than that of a cluster with less
   threads      what has threads runs under the thread sanitizer
   builds       every plan of the tests trains to the same bits as at COMMIT ($SAILOR_COMPARE_WITH; default: HEAD~1)
 
@@ -35,7 +36,7 @@ Exit status: 0 if all passed.
 TEXT
 }
 
-all=(plans streams gpus kernels survivals elastic elastic-changes elastic-sixteen elastic-scale kills writers folders searches threads builds)
+all=(plans streams gpus kernels survivals elastic elastic-changes elastic-sixteen elastic-scale kills writers folders searches laws threads builds)
 trials=() results=''
 while (($#)); do
   case $1 in
@@ -68,6 +69,7 @@ command_of() {
     writers) echo env SAILOR_KILLED_WRITERS=500 "$tests/unit_profile_durability" '--gtest_filter=*KilledWriters*' ;;
     folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;
     searches) echo env RC_PARAMS=max_success=2000 "$tests/unit_full_search" ;;
+    laws) echo "$sailor_root/experiments/planner_laws.py" --small --goal throughput --output /dev/null ;;
     threads) echo "$sailor_root/tests/threads.sh" ;;
     builds) echo "$sailor_root/tests/compare_builds.sh" "${SAILOR_COMPARE_WITH:-HEAD~1}" ;;
   esac
@@ -84,7 +86,7 @@ for trial in "${trials[@]}"; do
   step "$trial: ${words[*]}"
   log=$(mktemp) start=$SECONDS status=0
   "${words[@]}" >"$log" 2>&1 || status=$?
-  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ (plans|elastic)|  [a-z -]+: to the first|[0-9]+ trials)' "$log" | head -12 | tr '\n' ';' || true)
+  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ (plans|elastic)|  [a-z -]+: to the first|[a-z-]+ +[0-9]+ +[0-9]+ +[0-9.]+%|[0-9]+ trials)' "$log" | head -12 | tr '\n' ';' || true)
   if ((status)); then
     failed=1
     cat "$log"

@@ -42,7 +42,13 @@ class AlikePipelines {
         max_of_each_(space_.pools.size() == 1 ? max_of_each_in_one_pool : max_of_each),
         max_mixes_(space_.pools.size() == 1 ? max_mixes_in_one_pool : max_mixes),
         work_limit_(
-            std::max(min_work, work_per_cube * space_.pools.size() * space_.pools.size() * space_.pools.size())) {}
+            std::max(min_work, work_per_cube * space_.pools.size() * space_.pools.size() * space_.pools.size())) {
+    const Limits& limits = request_.limits;
+    if (limits.throughput) latest_ = usual_above_events / *limits.throughput;
+    if (limits.wall_time)
+      latest_ = std::min(latest_, usual_above_events * limits.wall_time->value() / *request_.iterations);
+    if (limits.cost) dearest_ = usual_above_events * limits.cost->value();
+  }
 
   std::vector<Group> run() {
     for (const int micro_batch : space_.micro_batches) {
@@ -179,12 +185,17 @@ class AlikePipelines {
     return score_of(request_.objective, Seconds(time), Usd(time * usd_per_s));
   }
 
+  /// The same, infinite where limits are broken. Without it the best that is found breaks them.
+  [[nodiscard]] double score_within(double time, double usd_per_s) const {
+    return time > latest_ || time * usd_per_s > dearest_ ? infinity : score(time, usd_per_s);
+  }
+
   /// Min score of template mixes of `count` pipelines with `rounds` micro-batches each.
   [[nodiscard]] double min_of(int count, int rounds) const {
     const int devices = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices())) / count;
     if (devices < 1) return infinity;
     const double round = std::max(slowest_layer_, work_per_micro_batch_ / devices);
-    return score(quickest_.back() + (rounds - 1) * round, cheapest_ * count);
+    return score_within(quickest_.back() + (rounds - 1) * round, cheapest_ * count);
   }
 
   void grow(const Rounds& rounds) {
@@ -200,8 +211,8 @@ class AlikePipelines {
     } else {
       const int devices = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices())) / rounds.count;
       slowest_ = std::max(slowest_layer_, work_per_micro_batch_ / devices) * level_ratio;
-      while (work_ < work_limit_ &&
-             score(quickest_.back() + (rounds.rounds - 1) * slowest_ / level_ratio, cheapest_ * rounds.count) < bar_) {
+      while (work_ < work_limit_ && score_within(quickest_.back() + (rounds.rounds - 1) * slowest_ / level_ratio,
+                                                 cheapest_ * rounds.count) < bar_) {
         grow_within(rounds);
         slowest_ *= level_ratio;
       }
@@ -264,7 +275,7 @@ class AlikePipelines {
         label.round = std::max({label.head, behind_round, blocks_ ? 0.0 : std::max(link.forward, link.backward)});
         if (label.round > slowest_) break;
         const double rest = (rounds.rounds - 1) * label.round;
-        if (score(label.through + rest + quickest_[at(first)], usd_per_s) >= bar_) break;
+        if (score_within(label.through + rest + quickest_[at(first)], usd_per_s) >= bar_) break;
         const double reduction = this->reduction(kind, first, last, rounds.count);
         if (reduction == infinity) continue;
         const double share = zero1_ ? 0.5 : 1.0;
@@ -273,7 +284,7 @@ class AlikePipelines {
         label.after = zero1_ ? std::max(reduction * share, behind == nullptr ? 0.0 : behind->after) : 0.0;
         const double once =
             std::max(label.ready + forward_[at(first)], label.through + quickest_[at(first)]) + label.after;
-        label.least = score(once + rest, usd_per_s);
+        label.least = score_within(once + rest, usd_per_s);
         label.order = score(once + (rounds.rounds == 1 ? 0.0 : (rounds.rounds - 1) * slowest_), usd_per_s);
         if (label.least >= bar_) continue;
         if (first == 0)
@@ -363,6 +374,8 @@ class AlikePipelines {
   bool blocks_;
   bool reduces_;
   double bar_;
+  double latest_ = infinity;   // seconds and USD of an iteration by the closed form, beyond which hardly any plan keeps
+  double dearest_ = infinity;  // the limits
   const StopCheck& stop_;
   int layers_;
   std::size_t max_of_each_;

@@ -14,8 +14,6 @@ constexpr std::size_t max_starts = 12;             // from the best plans, and a
 constexpr std::size_t max_starts_in_one_pool = 6;  // twice as many gain 0.5 % on one of 108 inputs, in twice the time
 constexpr std::size_t starts_at_once = 8;          // start from the same solution pool, whatever the number of threads
 constexpr int max_rounds = 24;
-// The closed form is seldom further above the event-driven time (simulator/closed_form.hpp: nine of ten plans).
-constexpr double usual_above_events = 1.1;
 
 class Refiner {
  public:

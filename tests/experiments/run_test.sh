@@ -144,8 +144,8 @@ planner_ablation() {
 }
 planner_laws() {
   needs python3
-  run python3 "$experiments/planner_laws.py" --random 2 --law node link space limit
-  prints 'space ' 'node '
+  run python3 "$experiments/planner_laws.py" --small --random 3 --goal throughput --law type zone space
+  prints 'space ' 'zone '
 }
 planner_quality() {
   needs python3

@@ -26,6 +26,24 @@ const simulator::Framework& framework() {
   return framework;
 }
 
+const simulator::Framework& own_framework() {
+  static const simulator::Framework framework =
+      simulator::load_framework(testing::published_folder / "frameworks" / "sailor.toml").value();
+  return framework;
+}
+
+void link_zones(Cluster& cluster, const std::vector<std::string>& zones, BytesPerSecond bandwidth) {
+  for (std::size_t a = 0; a < zones.size(); ++a) {
+    cluster.zones.push_back({.name = zones[a], .region = "us-central1"});
+    for (std::size_t b = a + 1; b < zones.size(); ++b)
+      cluster.links.push_back({.from = zones[a],
+                               .to = zones[b],
+                               .bandwidth = bandwidth,
+                               .latency = Seconds(0.5e-3),
+                               .egress_usd_per_byte = 0.01e-9});
+  }
+}
+
 /// A search on some nodes.
 struct Question {
   Question(const std::string& name, int batch, const std::vector<Part>& parts)
@@ -54,24 +72,13 @@ TEST(LargeSearch, TheFullSpaceHasNoWorsePlanThanThePapersEventByEvent) {
       "OPT-350", 256,
       {{"V100-16", 64}, {"GH200-96", 16}, {"GH200-96", 32, "us-central1-b"}, {"V100-16", 32, "us-central1-c"}});
   question.request.job.precision = Precision::fp16;
-  const std::vector<std::string> zones{"us-central1-a", "us-central1-b", "us-central1-c"};
-  for (std::size_t a = 0; a < zones.size(); ++a) {
-    question.cluster.zones.push_back({.name = zones[a], .region = "us-central1"});
-    for (std::size_t b = a + 1; b < zones.size(); ++b)
-      question.cluster.links.push_back({.from = zones[a],
-                                        .to = zones[b],
-                                        .bandwidth = BytesPerSecond(12.5e9),
-                                        .latency = Seconds(0.5e-3),
-                                        .egress_usd_per_byte = 0.01e-9});
-  }
-  const simulator::Framework own =
-      simulator::load_framework(testing::published_folder / "frameworks" / "sailor.toml").value();
+  link_zones(question.cluster, {"us-central1-a", "us-central1-b", "us-central1-c"}, BytesPerSecond(12.5e9));
   const auto answer = [&](Space space) {
     question.request.space = space;
     return find_plans(question.request, {.model = question.model,
                                          .profile = published(),
                                          .gpus = testing::published_gpus(),
-                                         .framework = own,
+                                         .framework = own_framework(),
                                          .cluster = &question.cluster});
   };
   const auto full = answer(Space::full);
@@ -79,6 +86,22 @@ TEST(LargeSearch, TheFullSpaceHasNoWorsePlanThanThePapersEventByEvent) {
   ASSERT_TRUE(full.has_value() && paper.has_value());
   EXPECT_LE(full->plans.front().prediction.iteration_time.value(),
             paper->plans.front().prediction.iteration_time.value() * (1.0 + 1e-6));
+}
+
+// Without the second zone 25 % less was paid (34 % more per USD): of pipelines over two types only the cheapest were
+// looked at, and all of those were below the limit.
+TEST(LargeSearch, ALimitIsKeptByPipelinesOverTwoTypesAlsoBesideAnotherZone) {
+  Question question("OPT-350", 256, {{"A100-40", 8}, {"GH200-96", 8}, {"GH200-96", 16, "us-central1-b"}});
+  question.request.job.precision = Precision::fp16;
+  link_zones(question.cluster, {"us-central1-a", "us-central1-b"}, BytesPerSecond(12.5e9));
+  question.request.objective = Objective::cost;
+  question.request.limits.throughput = 0.585;
+  const auto both = question.answer();
+  question.request.pins.zones = {"us-central1-a"};
+  const auto one = question.answer();
+  ASSERT_TRUE(both.has_value() && one.has_value());
+  EXPECT_LE(both->plans.front().prediction.cost_per_iteration.value(),
+            one->plans.front().prediction.cost_per_iteration.value() * (1.0 + 1e-6));
 }
 
 TEST(LargeSearch, AModelThatFitsIntoNoPlaceRunsOverSeveral) {
