@@ -11,11 +11,13 @@
 
 #include "core/terminal.hpp"
 #include "planner/bound/bound.hpp"
+#include "planner/each_degree.hpp"
 #include "planner/each_recompute.hpp"
 #include "planner/exhaustive.hpp"
 #include "planner/full_search.hpp"
 #include "planner/linked.hpp"
 #include "planner/paper/search.hpp"
+#include "planner/parts.hpp"
 #include "planner/search_space.hpp"
 #include "planner/solution_pool.hpp"
 #include "planner/stage_prices.hpp"
@@ -28,6 +30,12 @@ namespace {
 // more.
 constexpr std::size_t kept_each = 2;
 constexpr std::size_t min_kept = 10;
+// Parts of the cluster (some of its zones with some of its GPU types) that are searched on their own: how many devices
+// the cluster may have, how much a thorough search may gain over a quick one, and after how many priced plans no
+// further thorough search begins.
+constexpr int max_devices_of_parts = 64;
+constexpr double most_gained = 1.3;
+constexpr std::uint64_t work_on_parts = 50'000;
 
 /// "12.3% more than", or "50 times" where a percentage says little; `ratio`: needed over allowed.
 std::string excess(double ratio) {
@@ -54,6 +62,8 @@ Result<void> check_request(const Request& request, const simulator::Environment&
   return {};
 }
 
+bool is_same(const DevicePool& a, const DevicePool& b) { return a.gpu == b.gpu && a.zone == b.zone; }
+
 class Search {
  public:
   Search(const Request& request, const simulator::Environment& env,
@@ -65,36 +75,21 @@ class Search {
   }
 
   Result<SearchResult> run() {
-    auto space = make_search_space(request_, env_);
-    if (!space) return fail(space.error());
-    space_ = std::move(*space);
+    SAILOR_CHECK(make_space());
     result_.nodes = space_.nodes;
     StagePrices prices(request_, space_, env_);
     result_.not_linked = not_linked(prices);
-    SolutionPool solutions(request_, space_, env_, request_.max_plans * kept_each + min_kept);
+    SolutionPool solutions(request_, space_, env_, most_kept());
     const StopCheck stop = stop_check(solutions);
-    const bool in_paper = request_.space == Space::paper;
-    if ((request_.effort.time || request_.effort.brief) && !in_paper) search_coarsely(prices, solutions, stop);
-    const double min_in_paper = in_paper ? search_paper(prices, solutions, stop, PaperEffort::thorough) : 0.0;
-    if (!in_paper) {
-      // Limits that the best plan of all keeps anyway change nothing.
-      if (!limits_time(request_) || request_.pareto || !keeps_limits_anyway(solutions)) {
-        search_full(prices, solutions, stop);
-        if (solutions.best().empty() && solutions.fastest() && !stop()) search_at_limits(prices, solutions, stop);
-      }
-      if (!request_.effort.brief && !stop()) add_plans_of_the_papers_space(solutions);
-    }
-    // Proofs take replicas of all layers as alike, which those of experts are not.
-    const bool proves = !in_paper && !request_.effort.brief && !space_.is_divided();
-    // Going through all plans skips those that another is better than, which the framework may not be able to run.
-    const bool complete = proves && !env_.framework.uniformity.any() && search_exhaustively(prices, solutions, stop);
+    find(prices, solutions, stop);
+    if (!complete_ && looks_at_parts() && !stop()) add_plans_of_parts(solutions);
     result_.left_out = space_.left_out;
     if (solutions.best().empty()) {
       if (!solutions.fastest()) try_any(prices, solutions);
       return fail(nothing_found(solutions));
     }
-    double least = complete ? solutions.best_score() : min_in_paper;
-    if (!complete && proves && space_.layers() <= SearchSpace::max_layers) {  // its memory grows with their square
+    double least = complete_ ? solutions.best_score() : min_in_paper_;
+    if (!complete_ && proves() && space_.layers() <= SearchSpace::max_layers) {  // its memory grows with their square
       const Relaxed relaxed = relax(
           prices, solutions.best_score(), [&] { return is_late(); },
           [&](double proved) {
@@ -117,6 +112,97 @@ class Search {
   }
 
  private:
+  Result<void> make_space() {
+    auto space = make_search_space(request_, env_);
+    if (!space) return fail(space.error());
+    space_ = std::move(*space);
+    return {};
+  }
+  [[nodiscard]] std::size_t most_kept() const { return request_.max_plans * kept_each + min_kept; }
+  [[nodiscard]] bool in_paper() const { return request_.space == Space::paper; }
+  /// Proofs take replicas of all layers as alike, which those of experts are not.
+  [[nodiscard]] bool proves() const { return !in_paper() && !request_.effort.brief && !space_.is_divided(); }
+
+  /// Searches; what the proof of the bound hints at comes later.
+  void find(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+    if (in_paper()) {
+      min_in_paper_ = search_paper(prices, solutions, stop, PaperEffort::thorough);
+      return;
+    }
+    if (request_.effort.time || request_.effort.brief) search_coarsely(prices, solutions, stop);
+    // Limits that the best plan of all keeps anyway change nothing.
+    if (!limits_time(request_) || request_.pareto || !keeps_limits_anyway(solutions)) {
+      search_full(prices, solutions, stop);
+      if (solutions.best().empty() && solutions.fastest() && !stop()) search_at_limits(prices, solutions, stop);
+    }
+    if (!request_.effort.brief && !stop()) add_plans_of_the_papers_space(solutions);
+    // Going through all plans skips those that another is better than, which the framework may not be able to run.
+    complete_ = proves() && !env_.framework.uniformity.any() && search_exhaustively(prices, solutions, stop);
+  }
+
+  /// Whether to look at parts of the cluster on their own, so that no cluster has a worse plan than a part of it.
+  [[nodiscard]] bool looks_at_parts() const {
+    const Effort& effort = request_.effort;
+    return !in_paper() && space_.pools.size() > 1 && space_.devices() <= max_devices_of_parts && !space_.is_divided() &&
+           !effort.brief && !effort.time && !effort.work && !request_.pareto && effort.uses(Heuristic::parts);
+  }
+
+  /// Adds what is found for parts of the cluster as if there were nothing else: quickly for all of them, then, the most
+  /// promising first, as thoroughly as if the part was the whole cluster.
+  void add_plans_of_parts(SolutionPool& solutions) {
+    std::vector<PoolPlace> places;
+    for (const DevicePool& pool : space_.pools) {
+      const auto same = [&](const DevicePool& other) { return other.zone == pool.zone; };
+      const auto zone = std::find_if(space_.pools.begin(), space_.pools.end(), same) - space_.pools.begin();
+      places.push_back({.zone = static_cast<std::size_t>(zone), .gpu = pool.type});
+    }
+    std::vector<std::pair<double, Request>> parts;  // with the score of the quick search
+    for (const Part& part : parts_of(places)) {
+      if (part.size() == space_.pools.size()) continue;
+      Request request = request_of(part);
+      request.effort.brief = true;
+      const double score = add_plans_of_part(request, solutions);
+      request.effort.brief = false;
+      parts.emplace_back(score, std::move(request));
+    }
+    std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    const std::uint64_t end = result_.considered + work_on_parts;
+    for (const auto& [score, request] : parts) {
+      const double best = solutions.printed().empty() ? infinity : solutions.printed().front().printed_score;
+      if (score <= most_gained * best && result_.considered < end) add_plans_of_part(request, solutions);
+    }
+  }
+
+  [[nodiscard]] Request request_of(const Part& part) const {
+    Request request = request_;
+    request.pins.zones.clear();
+    request.pins.gpus.clear();
+    for (const std::size_t p : part) {
+      request.pins.zones.push_back(space_.pools[p].zone);
+      request.pins.gpus.push_back(space_.pools[p].gpu);
+    }
+    return request;
+  }
+
+  /// Returns the best printed score, infinite if there is none.
+  double add_plans_of_part(const Request& request, SolutionPool& solutions) {
+    static const std::function<void(const SearchProgress&)> silent;
+    Search part(request, env_, silent);
+    if (!part.make_space()) return infinity;
+    StagePrices prices(request, part.space_, env_);
+    SolutionPool found(request, part.space_, env_, part.most_kept());
+    part.find(prices, found, part.stop_check(found));
+    result_.considered += part.result_.considered;
+    result_.did_not_fit += part.result_.did_not_fit;
+    std::vector<std::size_t> pools;
+    for (const DevicePool& pool : part.space_.pools) {
+      const auto same = [&](const DevicePool& other) { return is_same(pool, other); };
+      pools.push_back(static_cast<std::size_t>(std::find_if(space_.pools.begin(), space_.pools.end(), same) -
+                                               space_.pools.begin()));
+    }
+    return add(found, solutions, pools);
+  }
+
   StopCheck stop_check(const SolutionPool& solutions) {
     return {.is_over = [&] { return should_stop(solutions); },
             .plans_left =
@@ -160,17 +246,25 @@ class Search {
   double add_plans_of(Request other, SolutionPool& solutions) {
     other.pareto = false;
     StagePrices prices(other, space_, env_);
-    SolutionPool found(other, space_, env_, other.max_plans * kept_each + min_kept);
+    SolutionPool found(other, space_, env_, most_kept());
     search_full(prices, found, stop_check(found));
-    add(found, solutions);
-    return found.printed().empty() ? infinity : found.printed().front().printed_score;
+    return add(found, solutions);
   }
 
-  void add(const SolutionPool& found, SolutionPool& solutions) {
+  /// Adds the plans of another solution pool, whose device pools have other indices if `pools` says so. Returns its
+  /// best printed score, infinite if there is none.
+  double add(const SolutionPool& found, SolutionPool& solutions, const std::vector<std::size_t>& pools = {}) {
     result_.considered += found.considered();
     result_.did_not_fit += found.did_not_fit();
     for (const auto* plans : {&found.printed(), &found.best(), &found.front()})
-      for (const Solution& plan : *plans) solutions.add(plan.mix, plan.shares);
+      for (const Solution& plan : *plans) {
+        TemplateMix mix = plan.mix;
+        if (!pools.empty())
+          for (Group& group : mix.groups)
+            for (TemplateStage& stage : group.column.stages) stage.pool = pools[stage.pool];
+        solutions.add(mix, plan.shares);
+      }
+    return found.printed().empty() ? infinity : found.printed().front().printed_score;
   }
 
   /// Adds what is found in the paper's space, which is part of the full one, so that no request gets a worse plan in
@@ -183,10 +277,9 @@ class Search {
     other.space = Space::paper;
     const auto space = make_search_space(other, env_);
     // An error: the pins are not of the paper's space. Different cuts: several blocks are one layer of the search.
-    const auto same = [](const DevicePool& a, const DevicePool& b) { return a.gpu == b.gpu && a.zone == b.zone; };
-    if (!space || space->cuts != space_.cuts || !std::ranges::equal(space->pools, space_.pools, same)) return;
+    if (!space || space->cuts != space_.cuts || !std::ranges::equal(space->pools, space_.pools, is_same)) return;
     StagePrices prices(other, *space, env_);
-    SolutionPool found(other, *space, env_, other.max_plans * kept_each + min_kept);
+    SolutionPool found(other, *space, env_, most_kept());
     search_paper(prices, found, stop_check(found), PaperEffort::quick);
     add(found, solutions);
   }
@@ -382,128 +475,8 @@ class Search {
   std::optional<std::chrono::steady_clock::time_point> end_;
   SearchSpace space_;
   SearchResult result_;
-};
-
-constexpr int long_sequence = 8192;  // tokens from which context parallelism is tried
-constexpr int max_context_parallel = 16;
-
-struct Degrees {
-  int context = 1;
-  int expert = 1;
-};
-
-Request with_degrees(Request request, const Degrees& degrees) {
-  request.pins.context_parallel = degrees.context;
-  request.pins.expert_parallel = degrees.expert;
-  return request;
-}
-
-/// 1, 2, 4, ... up to `most`, as far as they divide `number`.
-std::vector<int> degrees_that_divide(int number, int most) {
-  std::vector<int> degrees{1};
-  while (degrees.back() * 2 <= most && number % (degrees.back() * 2) == 0) degrees.push_back(degrees.back() * 2);
-  return degrees;
-}
-
-/// Tries degrees of context and expert parallelism one after the other.
-class DegreeSearch {
- public:
-  DegreeSearch(const Request& request, const simulator::Environment& env,
-               const std::function<void(const SearchProgress&)>& progress)
-      : request_(request), env_(env), progress_(progress) {
-    int devices = 0;
-    for (const NodeGroup& group : considered_nodes(request, *env.cluster, env.gpus).groups)
-      devices += std::min(group.count * group.gpus_per_node, 1024);
-    const bool may_try = request.space == Space::full && !env.measured_only;
-    const Pins& pins = request.pins;
-    const int sequence = request.job.sequence_length;
-    if (may_try && env.framework.supports_context_parallel && !pins.context_parallel)
-      all_contexts_ = degrees_that_divide(sequence / 2, std::min(devices, max_context_parallel));
-    contexts_ = sequence >= long_sequence ? all_contexts_ : std::vector{1};
-    if (pins.context_parallel) contexts_ = {*pins.context_parallel};
-    const int experts = env.model.experts.count;
-    if (may_try && env.framework.supports_expert_parallel && experts > 0)
-      experts_ = degrees_that_divide(experts, std::min(devices, experts));
-    if (pins.expert_parallel) experts_ = {*pins.expert_parallel};
-  }
-
-  Result<SearchResult> run() {
-    auto result = search();
-    if (result || result.error().code != ErrorCode::infeasible || contexts_.size() >= all_contexts_.size())
-      return result;
-    contexts_ = all_contexts_;  // nothing fits without context parallelism
-    auto again = search();
-    return again ? std::move(again) : std::move(result);
-  }
-
- private:
-  Result<SearchResult> search() {
-    if (contexts_.size() * experts_.size() == 1) {
-      auto only = Search(with_degrees(request_, {contexts_.front(), experts_.front()}), env_, progress_).run();
-      if (only && env_.model.experts.count > 0 && !request_.pins.expert_parallel)
-        only->degrees =
-            fmt::format("Not tried: expert_parallel, which {}.",
-                        env_.measured_only ? "nobody measured" : "framework " + env_.framework.name + " does not have");
-      return only;
-    }
-    std::vector<Candidate> found;
-    std::optional<Degrees> best;
-    double best_score = infinity;
-    std::optional<Error> failure;
-    const double pairs = static_cast<double>(contexts_.size() * experts_.size());
-    for (const int context : contexts_)
-      for (const int expert : experts_) {
-        Request brief = with_degrees(request_, {context, expert});
-        brief.effort.brief = true;
-        brief.pareto = false;
-        brief.max_plans = 1;
-        if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * pairs);
-        auto one = Search(brief, env_, progress_).run();
-        if (!one) {
-          if (!failure) failure = one.error();
-          continue;
-        }
-        const simulator::Prediction& prediction = one->plans.front().prediction;
-        const double score = score_of(request_.objective, prediction.iteration_time, prediction.cost_per_iteration);
-        if (score < best_score) {
-          best_score = score;
-          best = {context, expert};
-        }
-        found.push_back(std::move(one->plans.front()));
-      }
-    if (!best) return fail(*failure);
-    Request full = with_degrees(request_, *best);
-    if (request_.effort.time) full.effort.time = *request_.effort.time / 2.0;
-    auto result = Search(full, env_, progress_).run();
-    if (!result) return result;
-    add(std::move(found), *best, *result);
-    return result;
-  }
-
-  /// Adds the best plans of other degrees, and says what was tried.
-  void add(std::vector<Candidate> found, const Degrees& best, SearchResult& result) const {
-    result.bound.gap = infinity;
-    result.bound.bound = request_.objective == Objective::cost ? 0.0 : infinity;
-    result.degrees = fmt::format("Tried: context_parallel {} with expert_parallel {}; each briefly, {} and {} in full.",
-                                 fmt::join(contexts_, ", "), fmt::join(experts_, ", "), best.context, best.expert);
-    if (request_.pareto) return;
-    for (Candidate& other : found)
-      if (other.plan.context_parallel != best.context || other.plan.expert_parallel != best.expert)
-        result.plans.push_back(std::move(other));
-    const auto score = [&](const Candidate& candidate) {
-      return score_of(request_.objective, candidate.prediction.iteration_time, candidate.prediction.cost_per_iteration);
-    };
-    std::stable_sort(result.plans.begin(), result.plans.end(),
-                     [&](const Candidate& a, const Candidate& b) { return score(a) < score(b); });
-    if (result.plans.size() > request_.max_plans) result.plans.resize(request_.max_plans);
-  }
-
-  const Request& request_;
-  const simulator::Environment& env_;
-  const std::function<void(const SearchProgress&)>& progress_;
-  std::vector<int> all_contexts_{1};
-  std::vector<int> contexts_{1};
-  std::vector<int> experts_{1};
+  bool complete_ = false;      // no plan is better than the best by the closed form
+  double min_in_paper_ = 0.0;  // of the paper's space, if that is searched: no plan has a smaller score
 };
 
 }  // namespace
@@ -514,7 +487,10 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
   std::optional<LayerCosts> own_costs;  // one for all plans: they ask for the same layers again and again
   simulator::Environment environment = given;
   if (environment.costs == nullptr) environment.costs = &own_costs.emplace(simulator::layer_costs_for(given));
-  const auto search = [&](const Request& searched) { return DegreeSearch(searched, environment, progress).run(); };
+  const auto search = [&](const Request& searched) {
+    return search_each_degree(searched, environment,
+                              [&](const Request& one) { return Search(one, environment, progress).run(); });
+  };
   auto found =
       needs_each_recompute(request, environment.framework) ? search_each_recompute(request, search) : search(request);
   if (found && found->not_priced > 0)

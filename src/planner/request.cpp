@@ -16,10 +16,10 @@ namespace sailor::planner {
 namespace {
 
 // In the order of Heuristic.
-constexpr std::array<std::string_view, 16> heuristic_names{
+constexpr std::array<std::string_view, 17> heuristic_names{
     "one-kind",  "gradient-levels", "pool-sets",       "single-pipeline", "mixed",        "spanning",
     "alike",     "hints",           "divide-again",    "leave-out",       "change-count", "exchange",
-    "add-group", "move-layers",     "change-sharding", "refine-printed"};
+    "add-group", "move-layers",     "change-sharding", "refine-printed",  "parts"};
 
 tl::unexpected<Error> unknown(std::string_view what, std::string_view value, const std::vector<std::string>& known) {
   const auto guess = closest(std::string(value), known);

@@ -74,6 +74,7 @@ enum class Heuristic {
   move_layers,      ///< local search: layers moved to the next stage
   change_sharding,  ///< local search: optimizer sharded or not
   refine_printed,   ///< the local search once more, by the event-driven time
+  parts,            ///< parts of the cluster searched on their own
 };
 std::string_view to_string(Heuristic heuristic);
 /// The names of all of them, for options.

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <set>
-#include <utility>
 
 namespace sailor::planner::artifact {
 
 namespace {
 
 constexpr std::size_t max_orders = 6;
-constexpr std::size_t max_subset_of = 5;  // zones, and GPU types, of which all subsets are parts of the cluster
-constexpr int max_senders = 8;            // per node: links differ by their number
+constexpr int max_senders = 8;  // per node: links differ by their number
 
 std::vector<int> zones_of(const std::vector<Pool>& pools) {
   std::vector<int> zones;
@@ -21,46 +18,7 @@ std::vector<int> zones_of(const std::vector<Pool>& pools) {
   return zones;
 }
 
-/// All subsets of `values` where there are few, else single ones, pairs, and all.
-std::vector<std::set<int>> subsets(const std::set<int>& values) {
-  const std::vector<int> all(values.begin(), values.end());
-  std::vector<std::set<int>> found;
-  if (all.size() <= max_subset_of) {
-    for (unsigned bits = 1; bits < 1U << all.size(); ++bits) {
-      found.emplace_back();
-      for (std::size_t i = 0; i < all.size(); ++i)
-        if ((bits >> i & 1U) != 0) found.back().insert(all[i]);
-    }
-    return found;
-  }
-  for (const int a : all)
-    for (const int b : all)
-      if (a <= b) found.push_back({a, b});
-  found.push_back(values);
-  return found;
-}
-
 }  // namespace
-
-std::vector<Part> parts_of(const std::vector<Pool>& pools) {
-  std::set<int> zones;
-  std::set<int> gpus;
-  for (const Pool& pool : pools) {
-    zones.insert(pool.zone);
-    gpus.insert(pool.gpu);
-  }
-  std::set<Part> parts;
-  for (const auto& some_zones : subsets(zones))
-    for (const auto& some_gpus : subsets(gpus)) {
-      Part part;
-      for (std::size_t p = 0; p < pools.size(); ++p)
-        if (some_zones.contains(pools[p].zone) && some_gpus.contains(pools[p].gpu)) part.push_back(p);
-      if (!part.empty()) parts.insert(std::move(part));
-    }
-  std::vector<Part> ordered(parts.begin(), parts.end());
-  std::stable_sort(ordered.begin(), ordered.end(), [](const Part& a, const Part& b) { return a.size() < b.size(); });
-  return ordered;
-}
 
 std::vector<double> signature(const Tables& tables, const std::vector<Pool>& pools) {
   std::vector<double> told;

@@ -11,6 +11,7 @@
 
 #include "core/worker_threads.hpp"
 #include "planner/artifact/parts.hpp"
+#include "planner/parts.hpp"
 
 namespace sailor::planner::artifact {
 
@@ -246,6 +247,13 @@ class PartSearch {
   bool cut_short_ = false;
 };
 
+std::vector<PoolPlace> places_of(const std::vector<Pool>& pools) {
+  std::vector<PoolPlace> places;
+  for (const Pool& pool : pools)
+    places.push_back({.zone = static_cast<std::size_t>(pool.zone), .gpu = static_cast<std::size_t>(pool.gpu)});
+  return places;
+}
+
 /// The search of a cluster and of its parts, so that no cluster gets a worse plan than one of its parts: first quickly
 /// in each of them, then thoroughly in those that may have a better plan than the best so far. The result for a part
 /// depends on that part alone, as plans must beat only what was found quickly in parts of it; a part that is not
@@ -253,7 +261,7 @@ class PartSearch {
 class SpaceSearch {
  public:
   SpaceSearch(const Inputs& inputs, Shared& shared, Best& best)
-      : inputs_(inputs), shared_(shared), best_(best), parts_(parts_of(inputs.pools)) {}
+      : inputs_(inputs), shared_(shared), best_(best), parts_(parts_of(places_of(inputs.pools))) {}
 
   void run() {
     std::map<std::vector<double>, std::size_t> seen;

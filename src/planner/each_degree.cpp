@@ -1,0 +1,146 @@
+#include "planner/each_degree.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "planner/search_space.hpp"
+#include "planner/solution_pool.hpp"
+
+namespace sailor::planner {
+
+namespace {
+
+constexpr int long_sequence = 8192;  // tokens from which context parallelism is tried
+constexpr int max_context_parallel = 16;
+
+struct Degrees {
+  int context = 1;
+  int expert = 1;
+};
+
+Request with_degrees(Request request, const Degrees& degrees) {
+  request.pins.context_parallel = degrees.context;
+  request.pins.expert_parallel = degrees.expert;
+  return request;
+}
+
+/// 1, 2, 4, ... up to `most`, as far as they divide `number`.
+std::vector<int> degrees_that_divide(int number, int most) {
+  std::vector<int> degrees{1};
+  while (degrees.back() * 2 <= most && number % (degrees.back() * 2) == 0) degrees.push_back(degrees.back() * 2);
+  return degrees;
+}
+
+/// Tries degrees of context and expert parallelism one after the other.
+class DegreeSearch {
+ public:
+  DegreeSearch(const Request& request, const simulator::Environment& env, const SearchOne& search_one)
+      : request_(request), env_(env), search_one_(search_one) {
+    int devices = 0;
+    for (const NodeGroup& group : considered_nodes(request, *env.cluster, env.gpus).groups)
+      devices += std::min(group.count * group.gpus_per_node, 1024);
+    const bool may_try = request.space == Space::full && !env.measured_only;
+    const Pins& pins = request.pins;
+    const int sequence = request.job.sequence_length;
+    if (may_try && env.framework.supports_context_parallel && !pins.context_parallel)
+      all_contexts_ = degrees_that_divide(sequence / 2, std::min(devices, max_context_parallel));
+    contexts_ = sequence >= long_sequence ? all_contexts_ : std::vector{1};
+    if (pins.context_parallel) contexts_ = {*pins.context_parallel};
+    const int experts = env.model.experts.count;
+    if (may_try && env.framework.supports_expert_parallel && experts > 0)
+      experts_ = degrees_that_divide(experts, std::min(devices, experts));
+    if (pins.expert_parallel) experts_ = {*pins.expert_parallel};
+  }
+
+  Result<SearchResult> run() {
+    auto result = search();
+    if (result || result.error().code != ErrorCode::infeasible || contexts_.size() >= all_contexts_.size())
+      return result;
+    contexts_ = all_contexts_;  // nothing fits without context parallelism
+    auto again = search();
+    return again ? std::move(again) : std::move(result);
+  }
+
+ private:
+  Result<SearchResult> search() {
+    if (contexts_.size() * experts_.size() == 1) {
+      auto only = search_one_(with_degrees(request_, {contexts_.front(), experts_.front()}));
+      if (only && env_.model.experts.count > 0 && !request_.pins.expert_parallel)
+        only->degrees =
+            fmt::format("Not tried: expert_parallel, which {}.",
+                        env_.measured_only ? "nobody measured" : "framework " + env_.framework.name + " does not have");
+      return only;
+    }
+    std::vector<Candidate> found;
+    std::optional<Degrees> best;
+    double best_score = infinity;
+    std::optional<Error> failure;
+    const double pairs = static_cast<double>(contexts_.size() * experts_.size());
+    for (const int context : contexts_)
+      for (const int expert : experts_) {
+        Request brief = with_degrees(request_, {context, expert});
+        brief.effort.brief = true;
+        brief.pareto = false;
+        brief.max_plans = 1;
+        if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * pairs);
+        auto one = search_one_(brief);
+        if (!one) {
+          if (!failure) failure = one.error();
+          continue;
+        }
+        const simulator::Prediction& prediction = one->plans.front().prediction;
+        const double score = score_of(request_.objective, prediction.iteration_time, prediction.cost_per_iteration);
+        if (score < best_score) {
+          best_score = score;
+          best = {context, expert};
+        }
+        found.push_back(std::move(one->plans.front()));
+      }
+    if (!best) return fail(*failure);
+    Request full = with_degrees(request_, *best);
+    if (request_.effort.time) full.effort.time = *request_.effort.time / 2.0;
+    auto result = search_one_(full);
+    if (!result) return result;
+    add(std::move(found), *best, *result);
+    return result;
+  }
+
+  /// Adds the best plans of other degrees, and says what was tried.
+  void add(std::vector<Candidate> found, const Degrees& best, SearchResult& result) const {
+    result.bound.gap = infinity;
+    result.bound.bound = request_.objective == Objective::cost ? 0.0 : infinity;
+    result.degrees = fmt::format("Tried: context_parallel {} with expert_parallel {}; each briefly, {} and {} in full.",
+                                 fmt::join(contexts_, ", "), fmt::join(experts_, ", "), best.context, best.expert);
+    if (request_.pareto) return;
+    for (Candidate& other : found)
+      if (other.plan.context_parallel != best.context || other.plan.expert_parallel != best.expert)
+        result.plans.push_back(std::move(other));
+    const auto score = [&](const Candidate& candidate) {
+      return score_of(request_.objective, candidate.prediction.iteration_time, candidate.prediction.cost_per_iteration);
+    };
+    std::stable_sort(result.plans.begin(), result.plans.end(),
+                     [&](const Candidate& a, const Candidate& b) { return score(a) < score(b); });
+    if (result.plans.size() > request_.max_plans) result.plans.resize(request_.max_plans);
+  }
+
+  const Request& request_;
+  const simulator::Environment& env_;
+  const SearchOne& search_one_;
+  std::vector<int> all_contexts_{1};
+  std::vector<int> contexts_{1};
+  std::vector<int> experts_{1};
+};
+
+}  // namespace
+
+Result<SearchResult> search_each_degree(const Request& request, const simulator::Environment& environment,
+                                        const SearchOne& search) {
+  return DegreeSearch(request, environment, search).run();
+}
+
+}  // namespace sailor::planner
