@@ -35,7 +35,7 @@ const Stage& stage_of_rank(const Plan& plan, int rank) {
   for (const Pipeline& pipeline : plan.pipelines)
     for (int copy = 0; copy < pipeline.count; ++copy)
       for (const Stage& stage : pipeline.stages) {
-        first += stage.tensor_parallel;
+        first += plan.ranks_of(stage);
         if (rank < first) return stage;
       }
   return plan.pipelines.back().stages.back();

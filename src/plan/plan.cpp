@@ -276,7 +276,6 @@ Result<void> check_trainable(const Plan& plan) {
                 fmt::format("the plan has {} = {}, which sailor-train does not compute", key, degree),
                 fmt::format("plan with --pin {}=1, or train with another framework", key));
   };
-  if (plan.context_parallel > 1) return refuse("context_parallel", plan.context_parallel);
   if (plan.expert_parallel > 1) return refuse("expert_parallel", plan.expert_parallel);
   return {};
 }

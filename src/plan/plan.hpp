@@ -128,8 +128,8 @@ struct Plan {
   Schedule schedule = Schedule::one_f_one_b;
   OptimizerSharding optimizer_sharding = OptimizerSharding::none;
   KeepTogether keep_together = KeepTogether::pipelines;
-  /// Tensor-parallel groups of every stage, which divide each sequence among them (Liu et al. 2023, ring attention). A
-  /// stage has tensor_parallel x context_parallel ranks; each of them holds its layers' weights.
+  /// Tensor-parallel groups of every stage, which divide each sequence among them (Liu et al. 2023; Jacobs et al.
+  /// 2023). A stage has tensor_parallel x context_parallel ranks; each of them holds its layers' weights.
   int context_parallel = 1;
   /// Ranks that divide the experts of a layer among them. They are taken from the count x context_parallel ranks of a
   /// stage that would otherwise hold the same weights, so this adds no ranks.

@@ -337,6 +337,7 @@ class SpaceMaker {
     const auto possible = [&](std::vector<int> degrees) {
       std::erase_if(degrees, [&](int degree) {
         return env_.model.attention_heads % degree != 0 || pool.groups(degree) < 1 ||
+               !can_exchange(env_.model, env_.framework.kernels, degree, space_.context_parallel) ||
                (pins.tensor_parallel && degree != *pins.tensor_parallel) ||
                (pins.max_tensor_parallel && degree > *pins.max_tensor_parallel);
       });

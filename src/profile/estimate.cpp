@@ -191,6 +191,9 @@ Traffic fused_traffic(const Model& model, const LayerKey& key, const Arrays& arr
 
 }  // namespace
 
+std::string_view to_string(ContextExchange exchange) {
+  return exchange == ContextExchange::ring ? "ring" : "all-to-all";
+}
 std::string_view to_string(Attention attention) { return attention == Attention::fused ? "fused" : "unfused"; }
 
 LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
@@ -217,8 +220,10 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       sizes.activation = Bytes(kept);
       // Gradients of the scores and of the widest array; everything that is recomputed.
       sizes.workspace = Bytes(scores + (again ? 3.0 * arrays.hidden + arrays.widest : arrays.hidden) + all - kept);
-      // Of the ring: keys and values that arrive while others are in use, and the same for their gradients.
-      sizes.workspace += exchange_work(model, key, kernels).ring_step * 4.0;
+      // Of a ring: keys and values that arrive while others are in use, and the same for their gradients. Of an
+      // all-to-all: queries, keys and values that leave, and those that arrive.
+      const ExchangeWork exchange = exchange_work(model, key, kernels);
+      sizes.workspace += exchange.ring_step * 4.0 + exchange.forward_heads * 2.0;
       break;
     }
     case LayerKind::final_norm:
@@ -351,10 +356,19 @@ ExchangeWork exchange_work(const Model& model, const LayerKey& key, const LayerK
   const int block = block_of(model, key);
   const double value = value_bytes(key.precision);
   if (key.context_parallel > 1) {
-    const double again = key.recompute == Recompute::none ? 0.0 : 1.0;
-    work.ring_step = Bytes(value * tokens_of(key) * (model.key_width() + model.value_width()) / key.tensor_parallel);
-    work.forward_rings = 1.0;
-    work.backward_rings = 2.0 + again;
+    const auto bytes = [&](int width) { return Bytes(value * tokens_of(key) * width / key.tensor_parallel); };
+    const Bytes keys_and_values = bytes(model.key_width() + model.value_width());
+    if (kernels.context_exchange == ContextExchange::ring) {
+      work.ring_step = keys_and_values;
+      work.forward_rings = 1.0;
+      work.backward_rings = key.recompute == Recompute::none ? 2.0 : 3.0;
+    } else {
+      const Bytes projected = keys_and_values + bytes(model.query_width());
+      const Bytes attended = bytes(model.attended_width());
+      work.forward_heads = projected + attended;
+      work.backward_heads = projected + attended * 2.0;
+      if (key.recompute == Recompute::full) work.backward_heads += work.forward_heads;
+    }
   }
   if (key.expert_parallel > 1 && model.has_experts(block)) {
     const int again = key.recompute == Recompute::full ? 2 : 0;
@@ -364,6 +378,11 @@ ExchangeWork exchange_work(const Model& model, const LayerKey& key, const LayerK
     work.backward_all_to_alls = 2 + again;
   }
   return work;
+}
+
+bool can_exchange(const Model& model, const LayerKernels& kernels, int tensor_parallel, int context_parallel) {
+  return context_parallel == 1 || kernels.context_exchange == ContextExchange::ring ||
+         model.key_value_heads % (tensor_parallel * context_parallel) == 0;
 }
 
 Efficiency generic_efficiency(DeviceKind kind, Precision precision) {

@@ -22,6 +22,14 @@ enum class Attention {
 };
 std::string_view to_string(Attention attention);
 
+/// What context-parallel ranks exchange for attention.
+enum class ContextExchange {
+  ring,       ///< keys and values go round among the ranks (Liu et al. 2023)
+  all_to_all  ///< ranks exchange their tokens for whole sequences of a part of the heads, and back (Jacobs et al.
+              ///< 2023): the degree times the tensor-parallel degree must divide the key-value heads
+};
+std::string_view to_string(ContextExchange exchange);
+
 /// Share of the catalogue's rates that a training framework reaches.
 struct Efficiency {
   double compute = 0.0;            ///< matrix products: share of the peak rate
@@ -36,6 +44,7 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision);
 /// How a training framework computes layers, as far as an estimate depends on it.
 struct LayerKernels {
   Attention attention = Attention::unfused;
+  ContextExchange context_exchange = ContextExchange::ring;
   /// Outputs of norms and activation functions are recomputed in the backward pass instead of kept, and logits become
   /// their gradient in place, as in Sailor's own runtime.
   bool recomputes_elementwise = false;
@@ -78,11 +87,16 @@ LayerWork attention_work(const Model& model, const LayerKey& key, const LayerKer
 
 /// Messages of one rank for one micro-batch through one block, among the ranks that divide its sequence or experts.
 struct ExchangeWork {
-  /// Context parallelism, as a ring (Liu et al. 2023): keys and values of a rank's part of the sequence, which it
-  /// passes on context_parallel - 1 times. The backward pass also passes their gradients on.
+  /// ContextExchange::ring: keys and values of a rank's part of the sequence, which it passes on context_parallel - 1
+  /// times. The backward pass also passes their gradients on.
   Bytes ring_step{};
   double forward_rings = 0.0;
   double backward_rings = 0.0;
+  /// ContextExchange::all_to_all: what a rank hands out in each pass, (context_parallel - 1) / context_parallel of
+  /// which goes to other ranks: queries, keys, values and the output of attention; backward their gradients, and the
+  /// output again.
+  Bytes forward_heads{};
+  Bytes backward_heads{};
   /// Expert parallelism: the tokens that a rank hands out in one all-to-all, (expert_parallel - 1) / expert_parallel of
   /// which go to other ranks. Two in each pass: to the experts, and back.
   Bytes all_to_all{};
@@ -90,6 +104,8 @@ struct ExchangeWork {
   int backward_all_to_alls = 0;
 };
 ExchangeWork exchange_work(const Model& model, const LayerKey& key, const LayerKernels& kernels = {});
+/// Whether ranks can exchange what attention needs under these degrees. See ContextExchange::all_to_all.
+bool can_exchange(const Model& model, const LayerKernels& kernels, int tensor_parallel, int context_parallel);
 
 /// Memory of one layer on one rank for one micro-batch, as in LayerMemory.
 struct LayerSizes {

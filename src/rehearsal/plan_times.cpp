@@ -31,12 +31,14 @@ Seconds PlanTimes::message(int from, int, runtime::MessageKind kind) const {
 }
 
 Seconds PlanTimes::collective(runtime::Collective collective, const std::vector<int>& ranks, Bytes amount) const {
+  if (collective == runtime::Collective::all_to_all) return {};  // part of the passes
   std::set<std::size_t> holders;
   bool one_group = true;
   const RankRole& first = roles_[static_cast<std::size_t>(ranks.front())];
   for (const int rank : ranks) {
     const RankRole& role = roles_[static_cast<std::size_t>(rank)];
-    one_group = one_group && role.pipeline == first.pipeline && role.stage == first.stage;
+    one_group = one_group && role.pipeline == first.pipeline && role.stage == first.stage &&
+                role.context_parallel_index == first.context_parallel_index;
     holders.insert(stage_of(rank));
   }
   if (one_group || amount <= totals) return {};

@@ -83,7 +83,7 @@ double usual_slowdown(const Plan& plan, Seconds iteration, int ranks_per_host, i
       const double passes = 2.0 * pipeline.micro_batches * layers;
       const double rank = passes * (wait_s + (stage.tensor_parallel > 1 ? 2.0 * group_sum_s : 0.0)) +
                           4.0 * message_s * pipeline.micro_batches * stage.chunks();
-      busy += rank * stage.tensor_parallel * pipeline.count;
+      busy += rank * plan.ranks_of(stage) * pipeline.count;
     }
   busy *= static_cast<double>(ranks_per_host) / plan.ranks();
   const double cores = std::max(1u, std::thread::hardware_concurrency());

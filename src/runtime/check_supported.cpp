@@ -16,9 +16,16 @@ Result<void> check_supported(const Model& model) {
   return {};
 }
 
-Result<void> check_divisible(const Model& model, int tensor_parallel) {
-  const auto check = [&](std::string_view what, int count) -> Result<void> {
-    if (count % tensor_parallel == 0) return {};
+Result<void> check_divisible(const Model& model, int tensor_parallel, int context_parallel) {
+  const auto check = [&](std::string_view what, int count, int context) -> Result<void> {
+    if (count % (tensor_parallel * context) == 0) return {};
+    if (count % tensor_parallel == 0)
+      return fail(ErrorCode::infeasible,
+                  fmt::format("model '{}': {} = {} cannot be divided by tensor_parallel x context_parallel = {} x {}: "
+                              "for attention each rank takes whole sequences of a part of the heads",
+                              model.name, what, count, tensor_parallel, context),
+                  fmt::format("use degrees whose product divides {} and {} (attention_heads, key_value_heads)",
+                              model.attention_heads, model.key_value_heads));
     return fail(ErrorCode::infeasible,
                 fmt::format("model '{}': {} = {} cannot be divided by tensor_parallel = {}", model.name, what, count,
                             tensor_parallel),
@@ -26,9 +33,9 @@ Result<void> check_divisible(const Model& model, int tensor_parallel) {
                             "feed_forward)",
                             model.attention_heads, model.key_value_heads, model.feed_forward));
   };
-  SAILOR_CHECK(check("attention_heads", model.attention_heads));
-  SAILOR_CHECK(check("key_value_heads", model.key_value_heads));
-  SAILOR_CHECK(check("feed_forward", model.feed_forward));
+  SAILOR_CHECK(check("attention_heads", model.attention_heads, context_parallel));
+  SAILOR_CHECK(check("key_value_heads", model.key_value_heads, context_parallel));
+  SAILOR_CHECK(check("feed_forward", model.feed_forward, 1));
   if (model.vocabulary < tensor_parallel)
     return fail(ErrorCode::infeasible,
                 fmt::format("model '{}': a vocabulary of {} leaves ranks of tensor_parallel = {} without a row",
@@ -47,7 +54,8 @@ Result<void> check_supported(const Plan& plan, const Model& model) {
                 "use \"zero1\" or \"none\", or train with another framework");
   for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
     for (std::size_t s = 0; s < plan.pipelines[p].stages.size(); ++s)
-      if (auto divisible = check_divisible(model, plan.pipelines[p].stages[s].tensor_parallel); !divisible)
+      if (auto divisible = check_divisible(model, plan.pipelines[p].stages[s].tensor_parallel, plan.context_parallel);
+          !divisible)
         return fail(divisible.error(), fmt::format("pipeline {}, stage {}", p, s));
   return {};
 }

@@ -24,11 +24,16 @@ class HostGroup : public Group {
   void reduce_scatter_sum(Stream& stream, Values data, std::int64_t count) final {
     put(stream, make_reduce_scatter_sum(data, count));
   }
+  void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count) final {
+    put(stream, make_all_to_all(from, to, count));
+  }
 
   [[nodiscard]] virtual std::unique_ptr<HostOperation> make_all_reduce_sum(Values data, std::int64_t count) = 0;
   [[nodiscard]] virtual std::unique_ptr<HostOperation> make_all_reduce_max(float* data, std::int64_t count) = 0;
   [[nodiscard]] virtual std::unique_ptr<HostOperation> make_all_gather(Values data, std::int64_t count) = 0;
   [[nodiscard]] virtual std::unique_ptr<HostOperation> make_reduce_scatter_sum(Values data, std::int64_t count) = 0;
+  [[nodiscard]] virtual std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to,
+                                                                       std::int64_t count) = 0;
 
  private:
   static void put(Stream& stream, std::unique_ptr<HostOperation> operation) {

@@ -27,7 +27,7 @@ namespace sailor::runtime {
 /// Input of a pass besides the hidden state. Only the embedding reads `tokens`; only the head reads the rest.
 struct MicroBatch {
   std::int64_t sequences = 1;
-  std::int64_t sequence_length = 0;
+  std::int64_t sequence_length = 0;       ///< of this rank's part of each sequence
   const std::int32_t* tokens = nullptr;   ///< device, (sequences, sequence_length)
   const std::int32_t* targets = nullptr;  ///< device, the same shape: the next tokens
   /// Device memory; the head adds the cross-entropies of its tokens, the same sum on every rank of a tensor-parallel
@@ -66,6 +66,14 @@ struct TensorParallel {
                            ///< is 1, and where layers are only declared, not run
 };
 
+/// The ranks among which every sequence is divided. Each has the tokens of its part, and all heads of its
+/// tensor-parallel part; for attention they exchange these for whole sequences of a part of the heads (Jacobs et al.
+/// 2023, DeepSpeed-Ulysses).
+struct ContextParallel {
+  Shard shard{};           ///< this rank's part of every sequence
+  Group* group = nullptr;  ///< as in TensorParallel
+};
+
 /// Context in which a layer is built.
 struct LayerContext {
   Device* device = nullptr;  ///< null: layers are only declared, not run
@@ -73,6 +81,7 @@ struct LayerContext {
   /// its gradients to. Null: a tied head makes its own copy (as on the last of several stages).
   Parameter* token_embedding = nullptr;
   TensorParallel tensor_parallel{};
+  ContextParallel context_parallel{};
   /// selective: a block runs its attention again in the backward pass instead of keeping its output (Korthikanti et al.
   /// 2022). Full recomputation is done by StageLayers, not by the layers.
   Recompute recompute = Recompute::none;
@@ -90,7 +99,11 @@ struct LinearExtras {
 class Layer {
  public:
   Layer(const LayerContext& context, int index)
-      : device_(context.device), index_(index), tensor_parallel_(context.tensor_parallel), type_(context.type) {}
+      : device_(context.device),
+        index_(index),
+        tensor_parallel_(context.tensor_parallel),
+        context_parallel_(context.context_parallel),
+        type_(context.type) {}
   virtual ~Layer() = default;
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
@@ -129,6 +142,7 @@ class Layer {
   void sum_over_group(Tensor& values);
   /// The tensor-parallel group, if there is one.
   [[nodiscard]] Group& group() { return *tensor_parallel_.group; }
+  [[nodiscard]] const ContextParallel& context_parallel() const { return context_parallel_; }
 
   /// Shape of the linear map of a weight.
   static LinearShape linear_shape(const Parameter& weight, std::int64_t tokens);
@@ -149,13 +163,14 @@ class Layer {
   Device* device_;
   int index_;
   TensorParallel tensor_parallel_;
+  ContextParallel context_parallel_;
   DataType type_;
   std::vector<Parameter> parameters_;
 };
 
 /// Layer `index` of the model (0 embedding, 1.. blocks, perhaps a final norm, then the head; Model::layer_kind()). The
-/// model must have passed check_supported(), and check_divisible() by shard.count. Allocates nothing on the device: the
-/// parameters of any shard can be asked for without their memory.
+/// model must have passed check_supported(), and check_divisible() by the groups' sizes. Allocates nothing on the
+/// device: the parameters of any shard can be asked for without their memory.
 std::unique_ptr<Layer> make_layer(const Model& model, int index, const LayerContext& context);
 
 /// Data type that layers compute with under a precision. (TF32 is how GPUs multiply float32 matrices.)
@@ -173,9 +188,10 @@ inline constexpr const char* token_embedding_name = "token_embedding.weight";
 /// Errors: invalid_input (no transformer, an odd width of rotary heads), unavailable (experts, latent attention and
 /// other parts that this runtime does not compute).
 Result<void> check_supported(const Model& model);
-/// Errors (infeasible): the model's heads, key-value heads or feed-forward part cannot be divided by that degree, or
-/// the vocabulary is smaller than it. The vocabulary may be divided unevenly.
-Result<void> check_divisible(const Model& model, int tensor_parallel);
+/// Errors (infeasible): the model's feed-forward part cannot be divided by tensor_parallel, or its heads or key-value
+/// heads by tensor_parallel x context_parallel, or the vocabulary is smaller than tensor_parallel. The vocabulary may
+/// be divided unevenly.
+Result<void> check_divisible(const Model& model, int tensor_parallel, int context_parallel = 1);
 /// Errors: unavailable (what this runtime cannot train yet, and what it can), and those of the two above. Nothing is
 /// allocated.
 Result<void> check_supported(const Plan& plan, const Model& model);

@@ -16,10 +16,14 @@ StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, D
     : StageLayers(model, undivided(range), {}, device, type, std::move(hooks)) {}
 
 StageLayers::StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
-                         DataType type, StageHooks hooks, ParameterStorage* parameters)
+                         DataType type, StageHooks hooks, ParameterStorage* parameters,
+                         const ContextParallel& context_parallel)
     : model_(model), recompute_(stage.recompute), hooks_(std::move(hooks)), parameters_(parameters) {
-  LayerContext context{
-      .device = &device, .tensor_parallel = tensor_parallel, .recompute = stage.recompute, .type = type};
+  LayerContext context{.device = &device,
+                       .tensor_parallel = tensor_parallel,
+                       .context_parallel = context_parallel,
+                       .recompute = stage.recompute,
+                       .type = type};
   std::vector<Layer*> layers;
   for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
     std::vector<std::unique_ptr<Layer>>& held = chunks_.emplace_back();

@@ -150,6 +150,9 @@ class Stream {
 
   // ---- Copies
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// Copies `rows` rows of `bytes` bytes, which begin `to_stride` and `from_stride` bytes apart.
+  virtual void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride, std::size_t bytes,
+                         std::size_t rows) = 0;
   /// The host's memory is read and written when the operation runs; pinned memory (Device::allocate_host) lets the host
   /// go on meanwhile.
   virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;

@@ -69,6 +69,14 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
     group_ = world.transport.make_group(ranks);
     tensor_parallel_.group = group_.get();
   }
+  if (plan_.context_parallel > 1) {
+    std::vector<int> ranks;
+    for (int index = 0; index < plan_.context_parallel; ++index)
+      ranks.push_back(role_.rank + (index - role_.context_parallel_index) * stage.tensor_parallel);
+    context_group_ = world.transport.make_group(ranks);
+  }
+  const ContextParallel context{.shard = {role_.context_parallel_index, plan_.context_parallel},
+                                .group = context_group_.get()};
   if (world.size() > 1) {
     std::vector<int> ranks(static_cast<std::size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -79,7 +87,7 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
       model_, stage, tensor_parallel_, device_, state.type(),
       StageHooks{.before_layer = [this](int layer, Pass pass) { before_layer(layer, pass); },
                  .after_layer = [this](int layer, Pass pass) { after_layer(layer, pass); }},
-      &state.parameters());
+      &state.parameters(), context);
   reducer_ =
       std::make_unique<GradientReducer>(state.sums(),
                                         ReducerSettings{.sharding = plan_.optimizer_sharding,
@@ -99,7 +107,9 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
 
 Trainer::~Trainer() { device_.release_host(host_stop_); }
 
-std::size_t Trainer::communicators() const { return reducer_->groups() + (group_ != nullptr ? 1 : 0); }
+std::size_t Trainer::communicators() const {
+  return reducer_->groups() + (group_ != nullptr ? 1 : 0) + (context_group_ != nullptr ? 1 : 0);
+}
 
 // A chunk is followed by the same chunk of the next stage; on the last stage, by the next chunk of the first stage.
 void Trainer::make_links() {
@@ -108,9 +118,10 @@ void Trainer::make_links() {
   const int chunks = pipeline.chunks();
   std::vector<StageRanks> ranks(static_cast<std::size_t>(stages));
   for (const RankRole& role : state_.map().roles())
-    if (role.pipeline == role_.pipeline && role.tensor_parallel_index == 0)
+    if (role.pipeline == role_.pipeline && role.context_parallel_index == role_.context_parallel_index &&
+        role.tensor_parallel_index == 0)
       ranks[static_cast<std::size_t>(role.stage)] = {role.rank, stage_of(plan_, role).tensor_parallel, role.stage};
-  const Shape shape{std::int64_t{micro_batch_} * plan_.job.sequence_length, model_.boundary_width()};
+  const Shape shape{micro_batch_ * part_length(), model_.boundary_width()};
   const Shard& shard = tensor_parallel_.shard;
   buffers_ = std::make_unique<ReceiveBuffers>(device_, shape, state_.type());
   for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -198,7 +209,8 @@ IterationResult Trainer::run(bool stop) {
     const auto span = timeline_.reduction(false);
     reducer_->finish();
     reducer_->add_squares(totals + offsetof(IterationTotals, squared_norm) / sizeof(double));
-    // The loss is the same on all ranks of a tensor-parallel group: only that of index 0 counts.
+    // The loss is the same on all ranks of a tensor-parallel group, where only that of index 0 counts; context-parallel
+    // ranks have that of their own tokens.
     if (role_.tensor_parallel_index == 0)
       main.copy(totals + offsetof(IterationTotals, loss) / sizeof(double), loss_sum_.data(), sizeof(double));
     *host_stop_ = stop ? 1.0 : 0.0;
@@ -237,15 +249,23 @@ void Trainer::load(std::int64_t iteration, int chunk, int micro_batch) {
   InFlight& entry = in_flight_[{chunk, micro_batch}];
   entry.description = {
       .sequences = micro_batch_,
-      .sequence_length = sequence_length,
+      .sequence_length = part_length(),
       .loss_sum = loss_sum_.doubles(),
       .loss_weight = static_cast<float>(state_.loss_scale().factor) /
                      (static_cast<float>(plan_.job.global_batch) * static_cast<float>(sequence_length))};
   if (!is_model_start(chunk) && !is_model_end(chunk)) return;
   const TokenFeed::View view = feed_->at(iteration, std::int64_t{micro_batch} * micro_batch_, micro_batch_);
   const auto to_device = [&](std::span<const std::int32_t> values) {
-    Tensor tensor(device_, {micro_batch_, sequence_length}, DataType::int32);
-    device_.main().copy_from_host(tensor.data(), values.data(), tensor.bytes());
+    const std::int64_t part = part_length();
+    Tensor tensor(device_, {micro_batch_, part}, DataType::int32);
+    if (part == sequence_length) {
+      device_.main().copy_from_host(tensor.data(), values.data(), tensor.bytes());
+      return tensor;
+    }
+    for (std::int64_t sequence = 0; sequence < micro_batch_; ++sequence)
+      device_.main().copy_from_host(tensor.integers() + sequence * part,
+                                    values.data() + sequence * sequence_length + role_.context_parallel_index * part,
+                                    static_cast<std::size_t>(part) * sizeof(std::int32_t));
     return tensor;
   };
   if (is_model_start(chunk)) {

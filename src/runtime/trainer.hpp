@@ -104,6 +104,8 @@ class Trainer {
     std::unique_ptr<OutgoingLink> gradients_out;
   };
   void make_links();
+  /// Tokens of each sequence on this rank.
+  [[nodiscard]] std::int64_t part_length() const { return plan_.job.sequence_length / plan_.context_parallel; }
   [[nodiscard]] bool is_model_start(int chunk) const { return links_at(chunk).gradients_out == nullptr; }
   [[nodiscard]] bool is_model_end(int chunk) const { return links_at(chunk).activations_out == nullptr; }
   [[nodiscard]] const ChunkLinks& links_at(int chunk) const { return links_[static_cast<std::size_t>(chunk)]; }
@@ -125,8 +127,9 @@ class Trainer {
   TimelineRecorder timeline_;
   int micro_batch_ = 1;  // sequences per micro-batch of this rank's pipeline
   std::vector<ScheduleStep> steps_;
-  std::unique_ptr<Group> group_;  // the tensor-parallel group, if it has several ranks
-  std::unique_ptr<Group> all_;    // all ranks, if there are several
+  std::unique_ptr<Group> group_;          // the tensor-parallel group, if it has several ranks
+  std::unique_ptr<Group> context_group_;  // the ranks that divide the same sequences, if there are several
+  std::unique_ptr<Group> all_;            // all ranks, if there are several
   TensorParallel tensor_parallel_;
   std::unique_ptr<ReceiveBuffers> buffers_;
   std::vector<ChunkLinks> links_;  // by chunk

@@ -61,6 +61,9 @@ class Group {
   virtual void all_gather(Stream& stream, Values data, std::int64_t count) = 0;
   /// Slice rank() of data = sum over ranks; the other slices are undefined afterwards.
   virtual void reduce_scatter_sum(Stream& stream, Values data, std::int64_t count) = 0;
+  /// Slice j of `from` goes to rank j, where it becomes slice rank() of `to`. `count`: values of either array, a
+  /// multiple of size(). The arrays must not overlap.
+  virtual void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count) = 0;
 };
 
 /// Messages from one rank to another, which arrive in the order in which they are sent. `bytes` must be the same on

@@ -1,4 +1,6 @@
 // Times of the messages among ranks that divide sequences (context parallelism) or experts (expert parallelism).
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "simulator/price_list.hpp"
@@ -37,6 +39,13 @@ Result<const Exchanges*> PriceList::exchanges_of(const LayerTable& table, const 
 
 Result<PassTimes> PriceList::exchange(const LayerKey& key, const PassTimes& attention, const ExchangePlace& at,
                                       LinkNotes& links) {
+  if (!can_exchange(env.model, env.framework.kernels, key.tensor_parallel, key.context_parallel))
+    return fail(ErrorCode::infeasible,
+                fmt::format("{} exchanges heads of attention, and tensor_parallel {} x context_parallel {} does not "
+                            "divide the {} key-value heads of {}",
+                            env.framework.name, key.tensor_parallel, key.context_parallel, env.model.key_value_heads,
+                            env.model.name),
+                "use smaller degrees");
   const ExchangeWork work = exchange_work(env.model, key, env.framework.kernels);
   const auto send = [&](int ranks, Reach reach, Bytes message) -> Result<Seconds> {
     if (message <= Bytes(0)) return Seconds(0);
@@ -56,17 +65,30 @@ Result<PassTimes> PriceList::exchange(const LayerKey& key, const PassTimes& atte
     times.forward += std::max(Seconds(0), ring * work.forward_rings - attention.forward);
     times.backward += std::max(Seconds(0), ring * work.backward_rings - attention.backward);
   }
-  if (work.all_to_all > Bytes(0)) {
-    // Every rank hands an equal part to every other; those to the same node and to others are under way together.
-    const int members = std::min(key.expert_parallel, at.groups);
-    const Bytes part = work.all_to_all / key.expert_parallel;
+  // Every rank hands an equal part of `amount` to each of `ranks`; those to the same node and to others are under way
+  // together.
+  const auto all_to_all = [&](int ranks, Bytes amount) -> Result<Seconds> {
+    const int members = std::min(ranks, at.groups);
+    const Bytes part = amount / ranks;
     const auto inside = send(at.busy_ranks, Reach::node, part * (members - 1.0));
     if (!inside) return fail(inside.error());
-    const auto outside = send(at.busy_ranks, at.beyond, part * (static_cast<double>(key.expert_parallel) - members));
+    const auto outside = send(at.busy_ranks, at.beyond, part * (static_cast<double>(ranks) - members));
     if (!outside) return fail(outside.error());
-    const Seconds once = std::max(*inside, *outside);
-    times.forward += once * work.forward_all_to_alls;
-    times.backward += once * work.backward_all_to_alls;
+    return std::max(*inside, *outside);
+  };
+  if (work.forward_heads > Bytes(0)) {
+    const auto forward = all_to_all(key.context_parallel, work.forward_heads);
+    if (!forward) return fail(forward.error());
+    const auto backward = all_to_all(key.context_parallel, work.backward_heads);
+    if (!backward) return fail(backward.error());
+    times.forward += *forward;
+    times.backward += *backward;
+  }
+  if (work.all_to_all > Bytes(0)) {
+    const auto once = all_to_all(key.expert_parallel, work.all_to_all);
+    if (!once) return fail(once.error());
+    times.forward += *once * work.forward_all_to_alls;
+    times.backward += *once * work.backward_all_to_alls;
   }
   return times;
 }

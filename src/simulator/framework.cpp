@@ -98,6 +98,8 @@ Efficiency read_efficiency(const TomlTable& table) {
 void read_layers(const TomlTable& table, Framework& framework) {
   framework.kernels.attention = static_cast<Attention>(
       table.choice_or("attention", {to_string(Attention::unfused), to_string(Attention::fused)}, 0));
+  framework.kernels.context_exchange = static_cast<ContextExchange>(table.choice_or(
+      "context_exchange", {to_string(ContextExchange::ring), to_string(ContextExchange::all_to_all)}, 0));
   framework.kernels.recomputes_elementwise = table.boolean_or("recomputes_elementwise", false);
   framework.kernels.sequence_parallel = table.boolean_or("sequence_parallel", false);
   framework.kernels.keeps_gathered_inputs = table.boolean_or("keeps_gathered_inputs", false);

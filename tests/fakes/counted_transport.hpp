@@ -51,6 +51,10 @@ class CountedGroup final : public Group {
     traffic_.add(name_, static_cast<std::int64_t>(bytes_of(data.type, count)));
     inner_->reduce_scatter_sum(stream, data, count);
   }
+  void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count) override {
+    traffic_.add(name_, static_cast<std::int64_t>(bytes_of(to.type, count)));
+    inner_->all_to_all(stream, from, to, count);
+  }
 
  private:
   std::unique_ptr<Group> inner_;

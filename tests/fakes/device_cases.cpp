@@ -32,6 +32,15 @@ void add_elementwise(std::vector<DeviceCase>& cases) {
                          bench.keep(to);
                        }
                      }});
+    cases.push_back({name("copy rows"), [=](Bench& bench) {
+                       const Tensor from = bench.noise(2 * count);
+                       Tensor to = bench.noise(3 * count);
+                       const auto bytes = [&](std::int64_t values) { return bytes_of(to.type(), values); };
+                       bench.stream().copy_rows((to.values() + width).data, bytes(3 * width),
+                                                (from.values() + width).data, bytes(2 * width), bytes(width),
+                                                static_cast<std::size_t>(rows));
+                       bench.keep(to);
+                     }});
     cases.push_back({name("add and scale"), [=](Bench& bench) {
                        Tensor to = bench.noise(count);
                        bench.stream().add(to.values(), bench.noise(count).values(), count);

@@ -37,14 +37,15 @@ namespace sailor::runtime::test {
 struct ThreadWorld {
   explicit ThreadWorld(int ranks) : aborted(static_cast<std::size_t>(ranks)) {}
 
-  enum class Call { sum, max, min, all_gather, reduce_scatter, barrier };
+  enum class Call { sum, max, min, all_gather, reduce_scatter, all_to_all, barrier };
 
   /// One collective; the last rank to arrive does it for all.
   struct Collective {
     Call call{};
     std::int64_t count = 0;
     DataType type = DataType::float32;
-    std::vector<void*> data;  ///< by rank of the group
+    std::vector<void*> data;          ///< by rank of the group
+    std::vector<const void*> source;  ///< the same, of an all-to-all
     int arrived = 0;
     bool done = false;
     bool broken = false;  ///< a rank has gone away while it was under way
@@ -145,11 +146,15 @@ class ThreadGroup final : public HostGroup {
   std::unique_ptr<HostOperation> make_reduce_scatter_sum(Values data, std::int64_t count) override {
     return make(Call::reduce_scatter, data.data, count, data.type);
   }
-  std::unique_ptr<HostOperation> make(Call call, void* data, std::int64_t count, DataType type = DataType::float32) {
+  std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, std::int64_t count) override {
+    return make(Call::all_to_all, to.data, count, to.type, from.data);
+  }
+  std::unique_ptr<HostOperation> make(Call call, void* data, std::int64_t count, DataType type = DataType::float32,
+                                      const void* source = nullptr) {
     auto collective = std::make_shared<std::shared_ptr<ThreadWorld::Collective>>();
     return std::make_unique<ThreadOperation>(
         world_, turns_, world_rank(), fmt::format("collective (kind {}, {} values)", static_cast<int>(call), count),
-        ThreadOperation::Steps{.begin = [=, this] { *collective = arrive(call, data, count, type); },
+        ThreadOperation::Steps{.begin = [=, this] { *collective = arrive(call, data, count, type, source); },
                                .done = [collective] { return (*collective)->done; },
                                .withdraw =
                                    [collective] {
@@ -160,7 +165,8 @@ class ThreadGroup final : public HostGroup {
  private:
   [[nodiscard]] int world_rank() const { return group_->ranks[static_cast<std::size_t>(rank_)]; }
 
-  std::shared_ptr<ThreadWorld::Collective> arrive(Call call, void* data, std::int64_t count, DataType type) {
+  std::shared_ptr<ThreadWorld::Collective> arrive(Call call, void* data, std::int64_t count, DataType type,
+                                                  const void* source) {
     const std::int64_t number = calls_++;
     std::shared_ptr<ThreadWorld::Collective>& slot = group_->under_way[number];
     if (slot == nullptr) {
@@ -169,6 +175,7 @@ class ThreadGroup final : public HostGroup {
       slot->count = count;
       slot->type = type;
       slot->data.resize(group_->ranks.size());
+      slot->source.resize(group_->ranks.size());
     }
     const std::shared_ptr<ThreadWorld::Collective> collective = slot;
     if (collective->call != call || collective->count != count || collective->type != type)
@@ -177,6 +184,7 @@ class ThreadGroup final : public HostGroup {
           fmt::join(group_->ranks, ","), world_rank(), static_cast<int>(call), count, static_cast<int>(type),
           static_cast<int>(collective->call), collective->count, static_cast<int>(collective->type)));
     collective->data[static_cast<std::size_t>(rank_)] = data;
+    collective->source[static_cast<std::size_t>(rank_)] = source;
     if (++collective->arrived == size()) {
       if (!collective->broken) {
         perform(*collective);
@@ -243,6 +251,17 @@ class ThreadGroup final : public HostGroup {
           copy_to_all(root, bytes(slice.first), bytes(slice.size()));
         }
         break;
+      case Call::all_to_all: {
+        const std::size_t each = bytes(collective.count / ranks);
+        for (int from = 0; from < ranks; ++from)
+          for (int to = 0; to < ranks; ++to)
+            std::memcpy(static_cast<char*>(collective.data[static_cast<std::size_t>(to)]) +
+                            each * static_cast<std::size_t>(from),
+                        static_cast<const char*>(collective.source[static_cast<std::size_t>(from)]) +
+                            each * static_cast<std::size_t>(to),
+                        each);
+        break;
+      }
       case Call::barrier:
         break;
     }

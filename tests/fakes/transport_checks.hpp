@@ -79,6 +79,14 @@ std::string check_collectives(Group& group, std::int64_t slice) {
     wait();
     for (std::int64_t i = 0; i < count; ++i) expect("all_reduce_max", i, before(n - 1, i));
   }
+  fill();
+  std::vector<Value> exchanged(data.size());
+  group.all_to_all(*stream, values, {exchanged.data(), type}, count);
+  wait();
+  std::swap(data, exchanged);
+  for (std::int64_t i = 0; i < count; ++i)
+    expect("all_to_all", i, before(static_cast<int>(i / slice), me * slice + i % slice));
+  std::swap(data, exchanged);  // `values` are these
   // Asked for at once, they follow one another.
   fill();
   group.reduce_scatter_sum(*stream, values, count);

@@ -44,6 +44,11 @@ class WrappedStream : public Base {
   void copy(void* to, const void* from, std::size_t bytes) override {
     operate({"copy", {}, 0.0, 2.0 * static_cast<double>(bytes)}, [=](Stream& inner) { inner.copy(to, from, bytes); });
   }
+  void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride, std::size_t bytes,
+                 std::size_t rows) override {
+    operate({"copy rows", {}, 0.0, 2.0 * static_cast<double>(bytes * rows)},
+            [=](Stream& inner) { inner.copy_rows(to, to_stride, from, from_stride, bytes, rows); });
+  }
   void copy_from_host(void* to, const void* host, std::size_t bytes) override {
     operate({"copy from host"}, [=](Stream& inner) { inner.copy_from_host(to, host, bytes); });
   }

@@ -31,6 +31,7 @@ struct Estimated : World {
     group.gpus_per_node = node;
     group.count = 64;
     cluster.network = {.between_nodes = BytesPerSecond(between), .within_node = BytesPerSecond(within)};
+    framework.kernels.context_exchange = ContextExchange::ring;
   }
   [[nodiscard]] simulator::Prediction predicted(const Plan& plan) const {
     auto prediction = predict(plan);
@@ -131,6 +132,30 @@ TEST(ParallelDegrees, KeysAndValuesGoRoundARingWhereAttentionDoesNotHideIt) {
   EXPECT_NEAR(extra_seconds(plan, 2, 1e30, 1e6), 4 * 9 * step * 0.5e-6, 1e-9);  // the slowest step counts
   plan.pipelines[0].stages[0].recompute = Recompute::full;
   EXPECT_NEAR(extra_seconds(plan, 4, 1e6, 1e30), 4 * 12 * step * 0.5e-6, 1e-9);
+}
+
+TEST(ParallelDegrees, ExchangesOfHeadsAreMessagesToAllOthers) {
+  const LayerKernels kernels{.context_exchange = ContextExchange::all_to_all};
+  const Model model = find_model("llama-3-8b", SAILOR_SOURCE_DIR "/profiles/models").value();  // 32 and 8 heads of 128
+  LayerKey key;
+  key.kind = LayerKind::block;
+  key.first_layer = 1;
+  key.precision = Precision::bf16;
+  key.tensor_parallel = 2;
+  key.context_parallel = 4;
+  key.micro_batch = 1;
+  key.sequence_length = 8192;
+  const double values = 8192.0 / 4 * 128 / 2;  // of one head, shared by two ranks
+  const ExchangeWork none = exchange_work(model, key, kernels);
+  EXPECT_DOUBLE_EQ(none.forward_heads.value(), 2 * values * (32 + 8 + 8 + 32));  // bytes
+  EXPECT_DOUBLE_EQ(none.backward_heads.value(), 2 * values * (32 + 8 + 8 + 2 * 32));
+  EXPECT_EQ(none.ring_step, Bytes(0));
+  key.recompute = Recompute::full;
+  EXPECT_EQ(exchange_work(model, key, kernels).backward_heads, none.forward_heads + none.backward_heads);
+  EXPECT_TRUE(can_exchange(model, kernels, 2, 4));
+  EXPECT_FALSE(can_exchange(model, kernels, 2, 8));
+  EXPECT_TRUE(can_exchange(model, kernels, 16, 1));
+  EXPECT_TRUE(can_exchange(model, {}, 2, 8));
 }
 
 TEST(ParallelDegrees, LongSequencesHideTheRingAndKeepHalfOfTheActivations) {

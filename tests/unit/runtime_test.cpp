@@ -304,8 +304,9 @@ TEST(RuntimeSupport, RefusesWhatItCannotTrainAndSaysWhatItCan) {
             std::string::npos)
       << refused(other, gpt_model());
   other = plan;
-  other.context_parallel = 2;
-  EXPECT_NE(refused(other, gpt_model()).find("context_parallel = 2, which sailor-train does not compute"),
+  other.context_parallel = 8;
+  EXPECT_NE(refused(other, gpt_model())
+                .find("attention_heads = 4 cannot be divided by tensor_parallel x context_parallel = 1 x 8"),
             std::string::npos)
       << refused(other, gpt_model());
   Model experts = gpt_model();

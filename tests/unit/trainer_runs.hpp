@@ -68,6 +68,12 @@ inline Plan plan_of(const std::vector<PipelineSketch>& sketches, Schedule schedu
   return plan;
 }
 
+/// The plan with every sequence divided among `context_parallel` times as many ranks.
+inline Plan in_parts(int context_parallel, Plan plan) {
+  plan.context_parallel = context_parallel;
+  return plan;
+}
+
 /// Four blocks, so that there is something to divide: layers 0 to 5, one more with a separate final norm.
 inline Model deep(Model model) {
   model.blocks = 4;
@@ -218,6 +224,11 @@ inline std::vector<Named> divisions(int last) {
       {"selective recomputation", plan_of({{6, 2, whole(1, Recompute::selective)}})},
       {"full recomputation, divided", plan_of({{6, 2, two(3, 2, 1, Recompute::full)}})},
       {"selective recomputation, divided", plan_of({{6, 2, two(2, 1, 2, Recompute::selective)}}, gpipe)},
+      {"context parallel", in_parts(2, plan_of({{6, 2, whole(1)}}))},
+      {"context parallel 4, two stages", in_parts(4, plan_of({{12, 1, two(2, 1, 1)}}))},
+      {"context and tensor parallel", in_parts(2, plan_of({{4, 3, whole(2, Recompute::full)}}))},
+      {"context parallel, zero1 of several degrees and depths",
+       in_parts(2, plan_of({{2, 2, two(3, 2, 1, Recompute::selective)}, {4, 2, whole(1)}}, one_f_one_b, zero1))},
       {"everything at once",
        plan_of({{2, 2, two(3, 2, 4, Recompute::selective)}, {4, 2, three(1, 3, {1, 2, 1})}}, one_f_one_b, zero1)},
   };

@@ -362,6 +362,8 @@ RC_GTEST_PROP(RuntimeTrainer, RandomPlansTrainAlike, ()) {
   RC_PRE(ranks <= 16);
   Plan plan = plan_of(pipelines, schedule, *rc::gen::element(OptimizerSharding::none, OptimizerSharding::zero1));
   plan.job.precision = *rc::gen::element(Precision::fp32, Precision::fp32, Precision::bf16, Precision::fp16);
+  if (ranks <= 8 && check_trainable(in_parts(2, plan), model, 2 * ranks))
+    plan.context_parallel = *rc::gen::element(1, 2);
   RC_LOG() << plan_to_toml(plan);
   if (plan.job.precision != Precision::fp32)
     expect_losses_near(alone(model, plan.job.precision), train(plan, model));

@@ -36,11 +36,12 @@ FileFormat plan_format() {
                       "stage (replicas)"},
                      {"context_parallel", "integer", "1",
                       "tensor-parallel groups of every stage, which divide each sequence: a stage takes "
-                      "tensor_parallel x context_parallel GPUs. Twice this divides sequence_length"},
+                      "tensor_parallel x context_parallel GPUs. Twice this divides sequence_length; for sailor-train "
+                      "tensor_parallel x context_parallel divides the model's key-value heads"},
                      {"expert_parallel", "integer", "1",
                       "GPUs that divide the experts of a layer, out of the count x context_parallel that hold the same "
-                      "layers: it divides them, and the experts, and takes no further GPUs. Neither of the two is "
-                      "computed by sailor-train"}}},
+                      "layers: it divides them, and the experts, and takes no further GPUs. sailor-train does not "
+                      "compute it"}}},
            {.name = "[job]",
             .about = "What is trained.",
             .keys = {{"model", "string", "required", "name or alias of a model, or the path of a model file (*.toml)"},

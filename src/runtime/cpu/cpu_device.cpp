@@ -65,6 +65,12 @@ class CpuStream final : public HostStream {
     settle();
     std::memcpy(to, from, bytes);
   }
+  void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride, std::size_t bytes,
+                 std::size_t rows) override {
+    settle();
+    for (std::size_t row = 0; row < rows; ++row)
+      std::memcpy(static_cast<char*>(to) + row * to_stride, static_cast<const char*>(from) + row * from_stride, bytes);
+  }
   void copy_from_host(void* to, const void* host, std::size_t bytes) override { copy(to, host, bytes); }
   void copy_to_host(void* host, const void* from, std::size_t bytes) override { copy(host, from, bytes); }
   void zero(void* memory, std::size_t bytes) override {

@@ -89,6 +89,12 @@ class ComputingStream final : public CudaStream {
   }
 
   void copy(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes, cudaMemcpyDeviceToDevice); }
+  void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride, std::size_t bytes,
+                 std::size_t rows) override {
+    if (bytes > 0 && rows > 0)
+      check(cudaMemcpy2DAsync(to, to_stride, from, from_stride, bytes, rows, cudaMemcpyDeviceToDevice, queue_.stream),
+            "copying memory");
+  }
   void copy_from_host(void* to, const void* host, std::size_t bytes) override {
     copy(to, host, bytes, cudaMemcpyHostToDevice);
   }

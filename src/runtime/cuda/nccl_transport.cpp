@@ -276,6 +276,17 @@ class NcclGroup final : public Group {
       });
     });
   }
+  void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count) override {
+    communicator_.put(stream, "all-to-all", [&](ncclComm_t handle, cudaStream_t on) {
+      return for_slices(count, [&](int peer, const Range& part) {
+        const auto each = static_cast<std::size_t>(part.size());
+        const ncclDataType_t type = nccl_type(to.type);
+        const ncclResult_t sent = ncclSend((from + part.first).data, each, type, peer, handle, on);
+        if (sent != ncclSuccess && sent != ncclInProgress) return sent;
+        return ncclRecv((to + part.first).data, each, type, peer, handle, on);
+      });
+    });
+  }
 
  private:
   [[nodiscard]] Range slice(std::int64_t count, int index) const { return cut(count, {index, size()}); }
@@ -286,7 +297,7 @@ class NcclGroup final : public Group {
                            handle, on);
     });
   }
-  /// Calls call(root, slice) for all slices that are not empty, as one operation of NCCL.
+  /// Calls call(rank, slice) for all slices that are not empty, as one operation of NCCL.
   template <class Call>
   ncclResult_t for_slices(std::int64_t count, const Call& call) const {
     if (const ncclResult_t begun = ncclGroupStart(); begun != ncclSuccess) return begun;

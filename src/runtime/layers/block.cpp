@@ -11,11 +11,13 @@
 // statistics. Outputs of norms and activation functions are recomputed instead; with selective recomputation
 // attention's output (hidden) too.
 #include <cmath>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "runtime/layers/make_layers.hpp"
 #include "runtime/layers/norm.hpp"
+#include "runtime/layers/sequence_exchange.hpp"
 
 namespace sailor::runtime {
 
@@ -41,8 +43,8 @@ class Block final : public Layer {
         hidden_(model.hidden),
         feed_forward_(model.feed_forward / shard().count),
         attention_{
-            .heads = model.attention_heads / shard().count,
-            .key_value_heads = model.key_value_heads / shard().count,
+            .heads = model.attention_heads / shard().count / context_parallel().shard.count,
+            .key_value_heads = model.key_value_heads / shard().count / context_parallel().shard.count,
             .head_width = model.head_width(),
             .score_scale = model.scale_attention ? 1.0f / std::sqrt(static_cast<float>(model.head_width())) : 1.0f},
         norm_(model.norm),
@@ -53,6 +55,7 @@ class Block final : public Layer {
         // The first block (layer 1) is global, the second local, and so on.
         window_(index % 2 == 0 ? model.local_attention_window : 0),
         attention_again_(context.recompute == Recompute::selective) {
+    if (context_parallel().group != nullptr) exchange_.emplace(context);
     // Projections back into the residual stream start smaller, so that its variance does not grow with depth (GPT-2).
     const float residual_deviation = initial_deviation / std::sqrt(2.0f * static_cast<float>(model.blocks));
     const std::int64_t key_value_width = std::int64_t{model.key_value_heads} * model.head_width();
@@ -177,8 +180,8 @@ class Block final : public Layer {
   [[nodiscard]] AttentionShape attention_shape(const MicroBatch& micro_batch) const {
     AttentionShape shape = attention_;
     shape.sequences = micro_batch.sequences;
-    shape.sequence_length = micro_batch.sequence_length;
-    shape.window = window_ < micro_batch.sequence_length ? window_ : 0;
+    shape.sequence_length = micro_batch.sequence_length * context_parallel().shard.count;
+    shape.window = window_ < shape.sequence_length ? window_ : 0;
     return shape;
   }
 
@@ -190,14 +193,30 @@ class Block final : public Layer {
     return {std::move(attended), std::move(log_sum)};
   }
 
+  // Under context parallelism attention runs on whole sequences of a part of the heads; before and after it a rank has
+  // all heads of its part of each sequence.
+
+  [[nodiscard]] std::vector<std::int64_t> query_widths() const { return {attention_.width()}; }
+  [[nodiscard]] std::vector<std::int64_t> projected_widths() const {
+    return {attention_.width(), attention_.key_value_width(), attention_.key_value_width()};
+  }
+  [[nodiscard]] Tensor to_heads(Tensor tokens, std::int64_t sequences, const std::vector<std::int64_t>& widths) const {
+    return exchange_ ? exchange_->to_heads(tokens, sequences, widths) : std::move(tokens);
+  }
+  [[nodiscard]] Tensor to_tokens(Tensor heads, std::int64_t sequences, const std::vector<std::int64_t>& widths) const {
+    return exchange_ ? exchange_->to_tokens(heads, sequences, widths) : std::move(heads);
+  }
+
   /// residual + attention(input)
   Tensor attention_forward(const MicroBatch& micro_batch, const Tensor& input, const Tensor& residual, Slot& slot) {
     const AttentionShape shape = attention_shape(micro_batch);
-    Tensor projected = make_activation({shape.tokens(), shape.projected_width()});
-    linear_forward(input.values(), weight(attention_input_), bias(attention_input_), shape.tokens(),
-                   projected.values());
+    const std::int64_t tokens = micro_batch.token_count();
+    Tensor projected = make_activation({tokens, shape.projected_width() * context_parallel().shard.count});
+    linear_forward(input.values(), weight(attention_input_), bias(attention_input_), tokens, projected.values());
+    projected = to_heads(std::move(projected), shape.sequences, projected_widths());
     if (rotary_base_ > 0.0) stream().rotary(shape, rotary_base_, false, projected.values());
     auto [attended, log_sum] = attend(shape, projected);
+    attended = to_tokens(std::move(attended), shape.sequences, query_widths());
     Tensor sum = residual_sum(residual, attended, attention_output_);
     slot.keep(kept_projected, std::move(projected));
     if (attention_again_) return sum;
@@ -210,21 +229,29 @@ class Block final : public Layer {
   Tensor attention_backward(const MicroBatch& micro_batch, const Tensor& input, const Tensor& sum_gradient,
                             Slot& slot) {
     const AttentionShape shape = attention_shape(micro_batch);
-    const std::int64_t tokens = shape.tokens();
-    Tensor projected_gradient = make_activation({tokens, shape.projected_width()});
+    const std::int64_t tokens = micro_batch.token_count();
+    Tensor projected_gradient = make_activation({shape.tokens(), shape.projected_width()});
     {
       const Tensor projected = slot.take(kept_projected);
       Tensor attended = slot.take(kept_attended);
       Tensor log_sum = slot.take(kept_log_sum);
-      if (attention_again_) std::tie(attended, log_sum) = attend(shape, projected);
+      Tensor by_heads;  // `attended`, under context parallelism
+      if (attention_again_) {
+        std::tie(by_heads, log_sum) = attend(shape, projected);
+        attended = exchange_ ? exchange_->to_tokens(by_heads, shape.sequences, query_widths()) : std::move(by_heads);
+      } else if (exchange_) {
+        by_heads = exchange_->to_heads(attended, shape.sequences, query_widths());
+      }
       linear_backward_parameters(attended.values(), sum_gradient.values(), weight(attention_output_),
                                  bias(attention_output_), tokens);
-      Tensor attended_gradient = make_activation({tokens, shape.width()});
+      Tensor attended_gradient = make_activation({tokens, shape.width() * context_parallel().shard.count});
       linear_backward_input(sum_gradient.values(), weight(attention_output_), tokens, attended_gradient.values());
-      stream().attention_backward(shape, projected.values(), attended.values(), log_sum.floats(),
-                                  attended_gradient.values(), projected_gradient.values());
+      attended_gradient = to_heads(std::move(attended_gradient), shape.sequences, query_widths());
+      stream().attention_backward(shape, projected.values(), (exchange_ ? by_heads : attended).values(),
+                                  log_sum.floats(), attended_gradient.values(), projected_gradient.values());
     }
     if (rotary_base_ > 0.0) stream().rotary(shape, rotary_base_, true, projected_gradient.values());
+    projected_gradient = to_tokens(std::move(projected_gradient), shape.sequences, projected_widths());
     return outputs_divided_backward(attention_input_, input, projected_gradient);
   }
 
@@ -286,8 +313,9 @@ class Block final : public Layer {
   }
 
   std::int64_t hidden_;
-  std::int64_t feed_forward_;  // of this rank
-  AttentionShape attention_;   // of this rank; sequences and window depend on the micro-batch
+  std::int64_t feed_forward_;                 // of this rank
+  AttentionShape attention_;                  // of this rank; sequences and window depend on the micro-batch
+  std::optional<SequenceExchange> exchange_;  // under context parallelism
   NormKind norm_;
   bool post_norm_;
   Activation activation_;

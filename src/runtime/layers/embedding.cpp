@@ -35,15 +35,16 @@ class Embedding final : public Layer {
       linear_forward(embedded.values(), parameter(projection_), nullptr, tokens, output.values());
     }
     if (has_positions_)
-      stream().add_repeated(output.values(), parameter(positions_).value, micro_batch.sequences,
-                            micro_batch.sequence_length * hidden_);
+      stream().add_repeated(output.values(), parameter(positions_).value + first_position(micro_batch) * hidden_,
+                            micro_batch.sequences, micro_batch.sequence_length * hidden_);
     return output;
   }
 
   Tensor backward(const MicroBatch& micro_batch, Tensor output_gradient, Slot&) override {
     const std::int64_t tokens = micro_batch.token_count();
     if (has_positions_)
-      stream().add_repeated_gradient(parameter(positions_).gradient, output_gradient.values(), micro_batch.sequences,
+      stream().add_repeated_gradient(parameter(positions_).gradient + first_position(micro_batch) * hidden_,
+                                     output_gradient.values(), micro_batch.sequences,
                                      micro_batch.sequence_length * hidden_);
     if (has_projection()) {
       Tensor embedded = gather(micro_batch);  // recomputed instead of kept: a few rows, and their all-reduce
@@ -58,6 +59,10 @@ class Embedding final : public Layer {
 
  private:
   [[nodiscard]] bool has_projection() const { return embedding_width_ != hidden_; }
+  /// Of this rank's part of a sequence.
+  [[nodiscard]] std::int64_t first_position(const MicroBatch& micro_batch) const {
+    return context_parallel().shard.index * micro_batch.sequence_length;
+  }
 
   Tensor gather(const MicroBatch& micro_batch) {
     Tensor embedded = make_activation({micro_batch.token_count(), embedding_width_});

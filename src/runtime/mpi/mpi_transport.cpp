@@ -260,6 +260,13 @@ class MpiGroup final : public HostGroup {
             std::memmove((data + slices->starts[mine]).data, data.data, bytes_of(data.type, slices->counts[mine]));
         });
   }
+  std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, std::int64_t count) override {
+    const int each = counted(count / size_, "all-to-all");
+    return make("all-to-all", count, [from, to, each, comm = handle_->get()](MPI_Request* request) {
+      const MPI_Datatype type = mpi_type(to.type);
+      return MPI_Ialltoall(from.data, each, type, to.data, each, type, comm, request);
+    });
+  }
 
  private:
   /// Every rank's slice of an array.

@@ -40,6 +40,7 @@ class NullStream final : public RehearsalStream {
   }
 
   void copy(void*, const void*, std::size_t) override {}
+  void copy_rows(void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t) override {}
   void copy_from_host(void*, const void*, std::size_t) override {}
   void copy_to_host(void* host, const void*, std::size_t bytes) override { std::memset(host, 0, bytes); }
   void zero(void*, std::size_t) override {}

@@ -35,6 +35,8 @@ std::string_view to_string(Collective collective) {
       return "reduce-scatter";
     case Collective::all_gather:
       return "all-gather";
+    case Collective::all_to_all:
+      return "all-to-all";
   }
   return "?";
 }
@@ -402,6 +404,9 @@ class RehearsalGroup final : public Group {
   }
   void reduce_scatter_sum(Stream& stream, Values data, std::int64_t count) override {
     start(stream, Collective::reduce_scatter, data, count);
+  }
+  void all_to_all(Stream& stream, ConstValues, Values to, std::int64_t count) override {
+    start(stream, Collective::all_to_all, to, count);
   }
 
  private:

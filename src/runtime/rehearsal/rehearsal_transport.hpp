@@ -20,7 +20,7 @@
 
 namespace sailor::runtime {
 
-enum class Collective { all_reduce, reduce_scatter, all_gather };
+enum class Collective { all_reduce, reduce_scatter, all_gather, all_to_all };
 
 /// Duration of communication on the rehearsed devices. Ranks are those of the world.
 class CommunicationTimes {

@@ -295,6 +295,59 @@ class RingOperation final : public SocketOperation {
   std::size_t received_ = 0;
 };
 
+/// In step s every rank sends to the rank s after it and receives from the rank s before it: each link carries one
+/// message at a time.
+class AllToAllOperation final : public SocketOperation {
+ public:
+  /// Connections to and from the members of a group, by their rank in it; those of this rank are null.
+  struct Peers {
+    std::vector<std::shared_ptr<Connection>> to;
+    std::vector<std::shared_ptr<Connection>> from;
+  };
+  AllToAllOperation(std::shared_ptr<Context> context, std::shared_ptr<Ring> ring, std::shared_ptr<const Peers> peers,
+                    ConstValues from, Values to, std::int64_t count)
+      : SocketOperation(std::move(context)),
+        ring_(std::move(ring)),
+        peers_(std::move(peers)),
+        from_(from),
+        to_(to),
+        count_(count) {}
+  std::string what() const override { return fmt::format("all-to-all ({} values) over {}", count_, ring_->name); }
+
+ private:
+  bool go_on() override {
+    const int size = ring_->size;
+    const std::int64_t each = count_ / size;
+    const std::size_t bytes = bytes_of(to_.type, each);
+    if (step_ == 0) {
+      const std::int64_t own = ring_->rank * each;
+      std::memcpy((to_ + own).data, (from_ + own).data, bytes);
+      step_ = 1;
+    }
+    for (; step_ < size; ++step_) {
+      const int next = (ring_->rank + step_) % size;
+      const int previous = (ring_->rank + size - step_) % size;
+      // A connection only reads what it sends.
+      auto* const out = static_cast<char*>(const_cast<void*>((from_ + next * each).data));
+      auto* const in = static_cast<char*>((to_ + previous * each).data);
+      const bool sent = peers_->to[static_cast<std::size_t>(next)]->advance(out, bytes, sent_, *this);
+      const bool received = peers_->from[static_cast<std::size_t>(previous)]->advance(in, bytes, received_, *this);
+      if (!sent || !received) return false;
+      sent_ = received_ = 0;
+    }
+    return true;
+  }
+
+  std::shared_ptr<Ring> ring_;
+  std::shared_ptr<const Peers> peers_;
+  ConstValues from_;
+  Values to_;
+  std::int64_t count_;
+  int step_ = 0;
+  std::size_t sent_ = 0;
+  std::size_t received_ = 0;
+};
+
 class SocketGroup final : public HostGroup {
  public:
   SocketGroup(std::shared_ptr<Context> context, const std::vector<int>& ranks, std::uint64_t id)
@@ -304,7 +357,6 @@ class SocketGroup final : public HostGroup {
     ring_->size = static_cast<int>(ranks.size());
     ring_->rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), own) - ranks.begin());
     if (ring_->size == 1) return;
-    const auto at = [&](int place) { return ranks[static_cast<std::size_t>((place + ring_->size) % ring_->size)]; };
     const auto connect = [&](int from, int to) {
       return std::make_shared<Connection>(
           context_,
@@ -312,8 +364,15 @@ class SocketGroup final : public HostGroup {
               .job = context_->settings.job, .epoch = context_->settings.epoch, .from = from, .to = to, .id = id},
           from == own ? to : from);
     };
-    ring_->to_next = connect(own, at(ring_->rank + 1));
-    ring_->from_previous = connect(at(ring_->rank - 1), own);
+    // A connection is made when it is first used.
+    auto peers = std::make_shared<AllToAllOperation::Peers>();
+    for (const int rank : ranks) {
+      peers->to.push_back(rank == own ? nullptr : connect(own, rank));
+      peers->from.push_back(rank == own ? nullptr : connect(rank, own));
+    }
+    ring_->to_next = peers->to[static_cast<std::size_t>((ring_->rank + 1) % ring_->size)];
+    ring_->from_previous = peers->from[static_cast<std::size_t>((ring_->rank + ring_->size - 1) % ring_->size)];
+    peers_ = std::move(peers);
   }
 
   int rank() const override { return ring_->rank; }
@@ -331,6 +390,9 @@ class SocketGroup final : public HostGroup {
   std::unique_ptr<HostOperation> make_reduce_scatter_sum(Values data, std::int64_t count) override {
     return make({.name = "reduce-scatter", .data = data, .count = count, .scatters = true});
   }
+  std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, std::int64_t count) override {
+    return std::make_unique<AllToAllOperation>(context_, ring_, peers_, from, to, count);
+  }
 
  private:
   std::unique_ptr<HostOperation> make(const RingOperation::Work& work) {
@@ -338,6 +400,7 @@ class SocketGroup final : public HostGroup {
   }
   std::shared_ptr<Context> context_;
   std::shared_ptr<Ring> ring_;
+  std::shared_ptr<const AllToAllOperation::Peers> peers_;
 };
 
 class SocketTransport final : public Transport {

@@ -11,6 +11,8 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -80,7 +82,7 @@ inline sockaddr_un address_of(const char* name) {
   return address;
 }
 
-enum class Collective : int { all_reduce, reduce, reduce_scatter, all_gather, broadcast, message };
+enum class Collective : int { all_reduce, reduce, reduce_scatter, all_gather, broadcast, message, all_to_all };
 
 /// What a rank asks for. Its part of the data follows.
 struct Request {
@@ -166,6 +168,7 @@ inline Data result_of(const std::vector<Data>& brought, const Request& request) 
     case Collective::all_gather:
     case Collective::broadcast:
     case Collective::message:
+    case Collective::all_to_all:
       break;
   }
   Data all;
@@ -205,6 +208,13 @@ inline void serve(const Connection& listener) {
       }
     const Data result = result_of(brought, requests[0]);
     const bool in_slices = requests[0].collective == Collective::reduce_scatter;
+    if (requests[0].collective == Collective::all_to_all) {
+      const std::size_t each = requests[0].brings / ranks.size();
+      for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+        for (const Data& part : brought)
+          if (!ranks[rank].send(part.data() + rank * each, each)) return gone();
+      continue;
+    }
     for (std::size_t rank = 0; rank < ranks.size(); ++rank)
       if (!ranks[rank].send(result.data() + (in_slices ? rank * requests[rank].takes : 0), requests[rank].takes))
         return gone();
@@ -267,6 +277,21 @@ inline ncclResult_t put(ncclComm_t communicator, cudaStream_t stream, Request re
       [member, number = member->asked++, request, from, to] { member->exchange(number, request, from, to); });
   return ncclSuccess;
 }
+
+/// What was asked for since ncclGroupStart(), by the rank at the other end.
+struct GroupOfMessages {
+  std::map<int, const void*> sends;
+  std::map<int, void*> receives;
+  ncclComm_t communicator = nullptr;
+  cudaStream_t stream = nullptr;
+  ncclDataType_t type = ncclInt8;
+  std::size_t count = 0;
+
+  void describe(ncclComm_t of, cudaStream_t on, ncclDataType_t values, std::size_t each) {
+    communicator = of, stream = on, type = values, count = each;
+  }
+};
+inline thread_local std::optional<GroupOfMessages> group_of_messages;
 
 }  // namespace emulator
 
@@ -335,8 +360,26 @@ inline ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   delete communicator;
   return ncclSuccess;
 }
-inline ncclResult_t ncclGroupStart() { return ncclSuccess; }
-inline ncclResult_t ncclGroupEnd() { return ncclSuccess; }
+inline ncclResult_t ncclGroupStart() {
+  emulator::group_of_messages.emplace();
+  return ncclSuccess;
+}
+/// Messages within a group are an all-to-all; other operations were put on their streams already.
+inline ncclResult_t ncclGroupEnd() {
+  const emulator::GroupOfMessages all = *std::exchange(emulator::group_of_messages, std::nullopt);
+  if (all.sends.empty() && all.receives.empty()) return ncclSuccess;
+  const auto size = static_cast<std::size_t>(all.communicator->member->size);
+  if (all.sends.size() != size || all.receives.size() != size) emulator::fail("a group of messages of some ranks only");
+  for (std::size_t peer = 0; peer < size; ++peer) {
+    const std::size_t offset = peer * all.count * emulator::size_of(all.type);
+    if (all.sends.at(static_cast<int>(peer)) != static_cast<const char*>(all.sends.at(0)) + offset ||
+        all.receives.at(static_cast<int>(peer)) != static_cast<char*>(all.receives.at(0)) + offset)
+      emulator::fail("a group of messages that are not slices of two arrays");
+  }
+  return emulator::put(all.communicator, all.stream,
+                       {emulator::Collective::all_to_all, all.type, ncclSum, 0, all.count}, all.sends.at(0),
+                       all.count * size, all.receives.at(0), all.count * size);
+}
 
 inline ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                   ncclRedOp_t reduction, ncclComm_t communicator, cudaStream_t stream) {
@@ -365,14 +408,24 @@ inline ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count,
   return emulator::put(communicator, stream, {emulator::Collective::broadcast, type, ncclSum, root, count},
                        communicator->member->rank == root ? from : nullptr, count, to, count);
 }
-/// Between two ranks.
-inline ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int, ncclComm_t communicator,
-                             cudaStream_t stream) {
+/// Between two ranks, or in a group.
+inline ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
+                             ncclComm_t communicator, cudaStream_t stream) {
+  if (emulator::group_of_messages) {
+    emulator::group_of_messages->describe(communicator, stream, type, count);
+    emulator::group_of_messages->sends[peer] = from;
+    return ncclSuccess;
+  }
   return emulator::put(communicator, stream, {emulator::Collective::message, type, ncclSum, 0, count}, from, count,
                        nullptr, 0);
 }
-inline ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int, ncclComm_t communicator,
+inline ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
                              cudaStream_t stream) {
+  if (emulator::group_of_messages) {
+    emulator::group_of_messages->describe(communicator, stream, type, count);
+    emulator::group_of_messages->receives[peer] = to;
+    return ncclSuccess;
+  }
   return emulator::put(communicator, stream, {emulator::Collective::message, type, ncclSum, 0, count}, nullptr, 0, to,
                        count);
 }
