@@ -119,6 +119,16 @@ TEST_F(Rehearsal, EqualPipelinesOnSixteenRanksTakeTheSimulatorsTime) {
   expect_memory_as_simulated(4);
 }
 
+TEST_F(Rehearsal, DividedSequencesTakeTheSimulatorsTime) {
+  write_plan({four_stages(1, 8)});
+  Plan plan = load_plan(folder_ / "plan.toml").value();
+  plan.context_parallel = 2;
+  ASSERT_TRUE(save_plan(plan, folder_ / "plan.toml"));
+  ASSERT_EQ(rehearse(16, "--rehearse-slowdown 0"), 0) << errors();
+  EXPECT_NEAR(time_error(), 0.0, 0.05) << output();
+  expect_memory_as_simulated(4);
+}
+
 TEST_F(Rehearsal, UnequalPipelinesOnSixteenRanksTakeTheSimulatorsTime) {
   write_plan({{.micro_batches = 6, .stages = {stage(0, 10, 2), stage(10, 26, 4)}},
               {.micro_batches = 5, .stages = {stage(0, 8, 1), stage(8, 20, 2), stage(20, 26, 1)}},

@@ -101,8 +101,10 @@ class Training : public MpiTest {
   }
 
   /// plan.toml with 8 sequences of 32 tokens per iteration, unless the pipelines have more.
-  void write_plan(const std::string& model, int micro_batch, const std::vector<PipelineSketch>& pipelines) const {
+  void write_plan(const std::string& model, int micro_batch, const std::vector<PipelineSketch>& pipelines,
+                  int context_parallel = 1) const {
     Plan plan;
+    plan.context_parallel = context_parallel;
     plan.job = {.model = model, .global_batch = 0, .sequence_length = 32, .precision = precision_, .optimizer = {}};
     plan.micro_batch = micro_batch;
     for (const PipelineSketch& sketch : pipelines) {
@@ -163,6 +165,7 @@ class Training : public MpiTest {
       int micro_batch;
       std::vector<PipelineSketch> pipelines;
       int ranks;
+      int context_parallel = 1;
     };
     write_plan(model, 8, {{1, {0, 6}}});
     const std::vector<double> reference = losses(1);
@@ -177,9 +180,10 @@ class Training : public MpiTest {
           Division{"unequal splits", 2, {{3, {0, 1, 6}}, {1, {0, 5, 6}}}, 4},
           Division{"tensor parallelism of other degree", 1, {{4, {0, 2, 6}, 0, {2, 1}}, {4, {0, 6}}}, 4},
           // 1 x 3 + 2 x 1 + 3 x 1 sequences: samples and the weights of gradients count by sequence.
-          Division{"unequal micro-batches", 1, {{1, {0, 2, 6}, 3}, {2, {0, 6}}, {1, {0, 6}, 3}}, 4}}) {
+          Division{"unequal micro-batches", 1, {{1, {0, 2, 6}, 3}, {2, {0, 6}}, {1, {0, 6}, 3}}, 4},
+          Division{"context parallelism", 2, {{4, {0, 3, 6}}}, 4, 2}}) {
       SCOPED_TRACE(division.name);
-      write_plan(model, division.micro_batch, division.pipelines);
+      write_plan(model, division.micro_batch, division.pipelines, division.context_parallel);
       const std::vector<double> values = losses(division.ranks);
       ASSERT_EQ(values.size(), reference.size());
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -376,14 +380,14 @@ TEST_F(Training, GoesOnFromACheckpointOfAnotherPlan) {
   write_plan("test-gpt", 2, {{2, {0, 4, 6}}, {2, {0, 6}}});
   ASSERT_EQ(shell(train_command(3, keep + "--iterations 13")), 0) << errors();
   EXPECT_NE(errors().find("goes on at iteration 7 from "), std::string::npos) << errors();
-  write_plan("test-gpt", 4, {{2, {0, 6}, 0, {2}}});
-  ASSERT_EQ(shell(train_command(2, keep + "--iterations 20")), 0) << errors();
+  write_plan("test-gpt", 4, {{2, {0, 6}, 0, {2}}}, 2);  // tensor and context parallelism
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 20")), 0) << errors();
   const auto rest = load_run(folder_ / "run.h5");
   ASSERT_TRUE(rest);
   ASSERT_EQ(rest->iterations.size(), 7u);
   for (const IterationRecord& record : rest->iterations)
     EXPECT_NEAR(record.loss / whole->iterations[static_cast<std::size_t>(record.iteration)].loss, 1.0, 1e-4);
-  ASSERT_EQ(shell(train_command(2, keep + "--iterations 20")), 0) << errors();
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 20")), 0) << errors();
   EXPECT_NE(errors().find("nothing to do: 20 of 20 iterations are done"), std::string::npos) << errors();
 }
 
