@@ -222,7 +222,7 @@ def main():
             model = tomllib.loads((own if where else HERE / "profiles" / own).read_text())
             for format_name, framework, pins, take in (
                     ("megatron", "megatron-core", [], megatron),
-                    ("torchtitan", "torch-fsdp", ["--pin", "optimizer_sharding=zero1"], torchtitan)):
+                    ("torchtitan", "torch-fsdp", ["--pin", "optimizer_sharding=zero2"], torchtitan)):
                 title = f"{format_name:10}  {gpus}, {model_name}, batch {batch} {' '.join(more)}".rstrip()
                 if format_name == "torchtitan" and model_name != "llama-3-8b":
                     continue

@@ -250,6 +250,11 @@ bool TomlTable::is_table(std::string_view key) const {
   return node != nullptr && node->is_table();
 }
 
+bool TomlTable::is_array(std::string_view key) const {
+  const toml::node* node = find(*state_, node_, path_, key);
+  return node != nullptr && node->is_array();
+}
+
 std::vector<std::string> TomlTable::keys() const {
   std::vector<std::pair<toml::source_position, std::string>> entries;
   if (node_ != nullptr)

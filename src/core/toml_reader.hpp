@@ -73,6 +73,8 @@ class TomlTable {
   [[nodiscard]] bool has(std::string_view key) const;
   /// True if the key is there and a table, for keys that take a table or another value.
   [[nodiscard]] bool is_table(std::string_view key) const;
+  /// The same for arrays.
+  [[nodiscard]] bool is_array(std::string_view key) const;
   /// Names of all keys, in the order of the file; they count as known.
   [[nodiscard]] std::vector<std::string> keys() const;
 

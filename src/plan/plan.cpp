@@ -222,6 +222,14 @@ Result<Schedule> parse_schedule(std::string_view text) {
   return static_cast<Schedule>(found - schedule_names.begin());
 }
 
+Result<OptimizerSharding> parse_optimizer_sharding(std::string_view text) {
+  const auto found = std::find(sharding_names.begin(), sharding_names.end(), text);
+  if (found == sharding_names.end())
+    return fail(ErrorCode::invalid_input, fmt::format("optimizer_sharding '{}' is not known", text),
+                fmt::format("use one of: {}", fmt::join(sharding_names, ", ")));
+  return static_cast<OptimizerSharding>(found - sharding_names.begin());
+}
+
 bool Stage::holds(int layer) const {
   const auto in = [layer](const LayerRange& range) { return range.first <= layer && layer < range.last; };
   return in(layers) || std::any_of(later_chunks.begin(), later_chunks.end(), in);

@@ -56,6 +56,7 @@ std::vector<std::string> precision_choices();
 /// Errors (unavailable): Sailor does not compute in this precision there.
 Result<void> check_precision(Precision precision, bool on_gpus);
 Result<Schedule> parse_schedule(std::string_view text);
+Result<OptimizerSharding> parse_optimizer_sharding(std::string_view text);
 
 /// What is to be trained, independent of where.
 struct TrainingJob {

@@ -33,7 +33,7 @@ class AlikePipelines {
         space_(prices.space()),
         request_(prices.request()),
         rules_(rules),
-        zero1_(sharding == OptimizerSharding::zero1),
+        shards_(sharding != OptimizerSharding::none),
         blocks_(!prices.env().framework.overlaps_transfers),
         reduces_(!prices.env().framework.overlaps_reduction),
         bar_(bar),
@@ -53,9 +53,9 @@ class AlikePipelines {
   std::vector<Group> run() {
     for (const int micro_batch : space_.micro_batches) {
       if (stop_()) return {};
-      find_candidates(micro_batch);
-      if (candidates_.empty()) continue;
       const int all = request_.job.global_batch / micro_batch;
+      find_candidates(micro_batch, std::min(all, space_.devices()));
+      if (candidates_.empty()) continue;
       int before = 0;
       for (int rounds = 1; rounds <= all; ++rounds) {
         const int count = (all + rounds - 1) / rounds;
@@ -71,14 +71,18 @@ class AlikePipelines {
                      [](const Rounds& a, const Rounds& b) { return a.least < b.least; });
     for (const Rounds& rounds : rounds_) {
       if (work_ >= work_limit_ || stop_()) break;
-      if (rounds.micro_batch != micro_batch_) find_candidates(rounds.micro_batch);
+      if (rounds.micro_batch != micro_batch_ || sharing_of(rounds.count).replicas != sharing_.replicas)
+        find_candidates(rounds.micro_batch, rounds.count);
       grow(rounds);
     }
     std::stable_sort(found_.begin(), found_.end(), [](const Rated& a, const Rated& b) { return a.score < b.score; });
     std::vector<Group> groups;
     for (Rated& rated : found_) {
       if (groups.size() == max_mixes_) break;
-      if (auto column = finish_template(prices_, rules_, std::move(rated.stages), rated.micro_batch))
+      TemplateRules rules = rules_;
+      rules.share_of_pipelines = 0.0;
+      rules.sharing = sharing_of(rated.count);
+      if (auto column = finish_template(prices_, rules, std::move(rated.stages), rated.micro_batch))
         groups.push_back({.column = std::move(*column), .count = rated.count});
     }
     return groups;
@@ -106,7 +110,7 @@ class AlikePipelines {
     double order = 0.0;    ///< the same without the slowest stage
     double through = 0.0;  ///< seconds from end to end and back
     double ready = 0.0;    ///< end of the first reductions of all stages, if there were only one micro-batch
-    double after = 0.0;    ///< the longest of the reductions after the update (ZeRO-1)
+    double after = 0.0;    ///< the longest of the reductions after the update (ZeRO-1 and ZeRO-2)
     double round = 0.0;    ///< of the slowest stage, without what the first one sends to a previous stage
     double head = 0.0;     ///< of the first stage
     double usd_per_s = 0.0;
@@ -123,8 +127,14 @@ class AlikePipelines {
     int count = 1;
   };
 
-  void find_candidates(int micro_batch) {
+  [[nodiscard]] Sharing sharing_of(int pipelines) const {
+    if (!shards_gradients(rules_.sharing.sharding)) return rules_.sharing;
+    return {rules_.sharing.sharding, static_cast<double>(pipelines)};
+  }
+
+  void find_candidates(int micro_batch, int pipelines) {
     micro_batch_ = micro_batch;
+    sharing_ = sharing_of(pipelines);
     candidates_.clear();
     const std::size_t width = at(layers_) + 1;
     for (std::size_t p = 0; p < space_.pools.size(); ++p)
@@ -139,8 +149,8 @@ class AlikePipelines {
           }
           for (int first = 0; first < layers_; ++first)
             for (int last = first + 1; last <= layers_; ++last) {
-              const int fit = prices_.max_in_flight(*table, space_.pools[p], first, last, micro_batch, 1,
-                                                    rules_.sharing, rules_.copies_gradients, deepest);
+              const int fit = prices_.max_in_flight(*table, space_.pools[p], first, last, micro_batch, 1, sharing_,
+                                                    rules_.copies_gradients, deepest);
               const double time = table->time(first, last);
               for (int depth = 0; depth < fit; ++depth) {
                 double& least = candidate.time[at(depth)][at(first) * width + at(last)];
@@ -278,10 +288,10 @@ class AlikePipelines {
         if (score_within(label.through + rest + quickest_[at(first)], usd_per_s) >= bar_) break;
         const double reduction = this->reduction(kind, first, last, rounds.count);
         if (reduction == infinity) continue;
-        const double share = zero1_ ? 0.5 : 1.0;
+        const double share = shards_ ? 0.5 : 1.0;
         label.ready = std::max(label.through + reduction * share,
                                behind == nullptr ? 0.0 : behind->ready + forward + link.forward);
-        label.after = zero1_ ? std::max(reduction * share, behind == nullptr ? 0.0 : behind->after) : 0.0;
+        label.after = shards_ ? std::max(reduction * share, behind == nullptr ? 0.0 : behind->after) : 0.0;
         const double once =
             std::max(label.ready + forward_[at(first)], label.through + quickest_[at(first)]) + label.after;
         label.least = score_within(once + rest, usd_per_s);
@@ -370,7 +380,7 @@ class AlikePipelines {
   const SearchSpace& space_;
   const Request& request_;
   const TemplateRules& rules_;
-  bool zero1_;
+  bool shards_;
   bool blocks_;
   bool reduces_;
   double bar_;
@@ -383,6 +393,7 @@ class AlikePipelines {
   std::uint64_t work_ = 0;
   std::uint64_t work_limit_;
   int micro_batch_ = 0;
+  Sharing sharing_;
   std::vector<StageCandidate> candidates_;
   std::vector<double> quickest_;  // min time of layers [0, i)
   std::vector<double> forward_;   // the forward part of that

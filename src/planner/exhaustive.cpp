@@ -156,11 +156,11 @@ class Exhaustive {
     for (const Recompute recompute : space_.recompute) {
       const StageTable* table = prices_.table(pool.type, stage.tensor_parallel, micro_batch_, recompute);
       if (table == nullptr) continue;
-      // No plan needs less memory than with one micro-batch in flight, no copy of gradients, and the optimizer shared
+      // No plan needs less memory than with one micro-batch in flight, no copy of gradients, and what is sharded shared
       // by a pipeline on every device.
-      const double sharing = sharding_ == OptimizerSharding::zero1 ? std::max(1, space_.devices()) : 1.0;
+      const Sharing most_shared{sharding_, sharding_ == OptimizerSharding::none ? 1.0 : std::max(1, space_.devices())};
       if (prices_.max_in_flight(*table, with_memory(pool, 1e-9, 0.0), stage.first, stage.last, micro_batch_, neighbours,
-                                sharing, false, 1) < 1)
+                                most_shared, false, 1) < 1)
         continue;
       // Recomputation changes nothing but the times and the memory of its stage. A quicker way that always fits is
       // never worse: the end of every stage grows with every pass.
@@ -174,8 +174,9 @@ class Exhaustive {
       const double copies = parameters > 0.0
                                 ? gradients / parameters * (parameters + table->tied_parameters) * stage.tensor_parallel
                                 : infinity;
-      if (quicker == nullptr && prices_.max_in_flight(*table, with_memory(pool, -1e-9, copies), stage.first, stage.last,
-                                                      micro_batch_, neighbours, 1.0, false, depth) >= depth)
+      if (quicker == nullptr &&
+          prices_.max_in_flight(*table, with_memory(pool, -1e-9, copies), stage.first, stage.last, micro_batch_,
+                                neighbours, {sharding_, 1.0}, false, depth) >= depth)
         quicker = table;
     }
     stage.recompute = Recompute::none;

@@ -98,9 +98,7 @@ class FullSearch {
   void set_rules(Schedule schedule, OptimizerSharding sharding) {
     schedule_ = schedule;
     sharding_ = sharding;
-    rules_ = {.schedule = schedule,
-              .sharing = sharding == OptimizerSharding::zero1 ? std::clamp(space_.devices() / 16.0, 2.0, 64.0) : 1.0,
-              .copies_gradients = true};
+    rules_ = rules_for(space_, schedule, sharding);
   }
 
   /// Tries every template mix of one kind of pipeline: for each number of micro-batches the min number of pipelines,
@@ -417,22 +415,12 @@ class FullSearch {
   std::vector<std::vector<std::size_t>> pool_sets_;
 };
 
-}  // namespace
-
-void search_with(StagePrices& prices, SolutionPool& solutions, const std::vector<Hint>& hints, const StopCheck& stop) {
-  FullSearch(prices, solutions, stop).with_hints(hints);
-}
-
-void search_full(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
-  FullSearch(prices, solutions, stop).run();
-}
-
-void search_coarsely(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+/// Plans of one kind of pipeline with a power of two of stages, in three numbers.
+void search_coarsely_by(const TemplateRules& rules, StagePrices& prices, SolutionPool& solutions,
+                        const StopCheck& stop) {
   const SearchSpace& space = prices.space();
   const Request& request = prices.request();
   const Pins& pins = request.pins;
-  TemplateRules rules{.schedule = space.schedules.front(), .sharing = 1.0, .copies_gradients = true};
-  if (rules.schedule == Schedule::interleaved_1f1b) return;
   for (std::size_t p = 0; p < space.pools.size(); ++p) {
     const DevicePool& pool = space.pools[p];
     for (const auto& [degree, sizes] : space.micro_batches_of[pool.type]) {
@@ -447,12 +435,34 @@ void search_coarsely(StagePrices& prices, SolutionPool& solutions, const StopChe
             const int copies = pins.data_parallel.value_or(count);
             if (copies < 1 || copies > most) continue;
             solutions.add({.schedule = rules.schedule,
-                           .sharding = space.sharding.front(),
+                           .sharding = rules.sharing.sharding,
                            .groups = {{.column = *column, .count = copies}}});
           }
         }
     }
   }
+}
+
+}  // namespace
+
+void search_with(StagePrices& prices, SolutionPool& solutions, const std::vector<Hint>& hints, const StopCheck& stop) {
+  FullSearch(prices, solutions, stop).with_hints(hints);
+}
+
+void search_full(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+  FullSearch(prices, solutions, stop).run();
+}
+
+void search_coarsely(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+  const SearchSpace& space = prices.space();
+  const Schedule schedule = space.schedules.front();
+  if (schedule == Schedule::interleaved_1f1b) return;
+  const OptimizerSharding sharding = space.sharding.front();
+  TemplateRules rules = rules_for(space, schedule, sharding);
+  if (!shards_gradients(sharding)) rules.sharing.replicas = 1.0;
+  search_coarsely_by(rules, prices, solutions, stop);
+  if (!shards_gradients(sharding) && shards_gradients(space.sharding.back()))
+    search_coarsely_by(rules_for(space, schedule, space.sharding.back()), prices, solutions, stop);
 }
 
 }  // namespace sailor::planner

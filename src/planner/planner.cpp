@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <tuple>
 
 #include "core/terminal.hpp"
@@ -77,31 +78,20 @@ class Search {
   Result<SearchResult> run() {
     SAILOR_CHECK(make_space());
     result_.nodes = space_.nodes;
-    StagePrices prices(request_, space_, env_);
-    result_.not_linked = not_linked(prices);
+    Prices prices = prices_for(request_);
+    result_.not_linked = not_linked(*prices.front());
     SolutionPool solutions(request_, space_, env_, most_kept());
     const StopCheck stop = stop_check(solutions);
     find(prices, solutions, stop);
     if (!complete_ && looks_at_parts() && !stop()) add_plans_of_parts(solutions);
     result_.left_out = space_.left_out;
     if (solutions.best().empty()) {
-      if (!solutions.fastest()) try_any(prices, solutions);
+      if (!solutions.fastest()) try_any(*prices.front(), solutions);
       return fail(nothing_found(solutions));
     }
     double least = complete_ ? solutions.best_score() : min_in_paper_;
-    if (!complete_ && proves() && space_.layers() <= SearchSpace::max_layers) {  // its memory grows with their square
-      const Relaxed relaxed = relax(
-          prices, solutions.best_score(), [&] { return is_late(); },
-          [&](double proved) {
-            if (!progress_) return;
-            SearchProgress progress = progress_of(solutions);
-            progress.gap = gap_of(solutions.best_score(), proved);
-            progress_(progress);
-          });
-      least = relaxed.min_score;
-      if (!stop() && !relaxed.hints.empty() && request_.effort.uses(Heuristic::hints))
-        search_with(prices, solutions, relaxed.hints, stop);
-    }
+    if (!complete_ && proves() && space_.layers() <= SearchSpace::max_layers)  // its memory grows with their square
+      least = bound_of_all(prices, solutions, stop);
     result_.considered += solutions.considered();
     result_.did_not_fit += solutions.did_not_fit();
     result_.not_priced = solutions.errors();
@@ -112,10 +102,19 @@ class Search {
   }
 
  private:
+  using Prices = std::vector<std::unique_ptr<StagePrices>>;  // by part of the space
+
+  Prices prices_for(const Request& request) const {
+    Prices prices;
+    for (const SearchSpace& part : spaces_) prices.push_back(std::make_unique<StagePrices>(request, part, env_));
+    return prices;
+  }
+
   Result<void> make_space() {
     auto space = make_search_space(request_, env_);
     if (!space) return fail(space.error());
     space_ = std::move(*space);
+    spaces_ = split_by_exchange(space_);
     return {};
   }
   [[nodiscard]] std::size_t most_kept() const { return request_.max_plans * kept_each + min_kept; }
@@ -124,20 +123,23 @@ class Search {
   [[nodiscard]] bool proves() const { return !in_paper() && !request_.effort.brief && !space_.is_divided(); }
 
   /// Searches; what the proof of the bound hints at comes later.
-  void find(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+  void find(Prices& prices, SolutionPool& solutions, const StopCheck& stop) {
     if (in_paper()) {
-      min_in_paper_ = search_paper(prices, solutions, stop, PaperEffort::thorough);
+      min_in_paper_ = search_paper(*prices.front(), solutions, stop, PaperEffort::thorough);
       return;
     }
-    if (request_.effort.time || request_.effort.brief) search_coarsely(prices, solutions, stop);
+    if (request_.effort.time || request_.effort.brief)
+      for (const auto& part : prices) search_coarsely(*part, solutions, stop);
     // Limits that the best plan of all keeps anyway change nothing.
     if (!limits_time(request_) || request_.pareto || !keeps_limits_anyway(solutions)) {
-      search_full(prices, solutions, stop);
-      if (solutions.best().empty() && solutions.fastest() && !stop()) search_at_limits(prices, solutions, stop);
+      search_all(prices, solutions);
+      if (solutions.best().empty() && solutions.fastest() && !stop()) search_at_limits(prices, solutions);
     }
     if (!request_.effort.brief && !stop()) add_plans_of_the_papers_space(solutions);
     // Going through all plans skips those that another is better than, which the framework may not be able to run.
-    complete_ = proves() && !env_.framework.uniformity.any() && search_exhaustively(prices, solutions, stop);
+    complete_ = proves() && !env_.framework.uniformity.any() &&
+                std::all_of(prices.begin(), prices.end(),
+                            [&](const auto& part) { return search_exhaustively(*part, solutions, stop); });
   }
 
   /// Whether to look at parts of the cluster on their own, so that no cluster has a worse plan than a part of it.
@@ -189,7 +191,7 @@ class Search {
     static const std::function<void(const SearchProgress&)> silent;
     Search part(request, env_, silent);
     if (!part.make_space()) return infinity;
-    StagePrices prices(request, part.space_, env_);
+    Prices prices = part.prices_for(request);
     SolutionPool found(request, part.space_, env_, part.most_kept());
     part.find(prices, found, part.stop_check(found));
     result_.considered += part.result_.considered;
@@ -201,6 +203,41 @@ class Search {
                                                space_.pools.begin()));
     }
     return add(found, solutions, pools);
+  }
+
+  /// Every part gets an equal share of the time that is left.
+  void search_all(Prices& prices, SolutionPool& solutions) {
+    const auto end = end_;
+    bool is_over = false;
+    for (std::size_t i = 0; i < prices.size(); ++i) {
+      const auto now = std::chrono::steady_clock::now();
+      if (end && *end > now) end_ = now + (*end - now) / static_cast<std::int64_t>(prices.size() - i);
+      search_full(*prices[i], solutions, stop_check(solutions));
+      end_ = end;
+      if (result_.stop != Stop::time_limit || is_late()) continue;
+      is_over = true;
+      result_.stop = Stop::done;
+    }
+    if (is_over && result_.stop == Stop::done) result_.stop = Stop::time_limit;
+  }
+
+  /// The min score of any plan, and hints from the proof are followed.
+  double bound_of_all(Prices& prices, SolutionPool& solutions, const StopCheck& stop) {
+    double least = infinity;
+    for (const auto& part : prices) {
+      const Relaxed relaxed = relax(
+          *part, solutions.best_score(), [&] { return is_late(); },
+          [&](double proved) {
+            if (!progress_) return;
+            SearchProgress progress = progress_of(solutions);
+            progress.gap = gap_of(solutions.best_score(), std::min(least, proved));
+            progress_(progress);
+          });
+      least = std::min(least, relaxed.min_score);
+      if (!stop() && !relaxed.hints.empty() && request_.effort.uses(Heuristic::hints))
+        search_with(*part, solutions, relaxed.hints, stop);
+    }
+    return least;
   }
 
   StopCheck stop_check(const SolutionPool& solutions) {
@@ -245,9 +282,9 @@ class Search {
   /// Adds the plans of a search for another request. Returns its best printed score, infinite if there is none.
   double add_plans_of(Request other, SolutionPool& solutions) {
     other.pareto = false;
-    StagePrices prices(other, space_, env_);
+    Prices prices = prices_for(other);
     SolutionPool found(other, space_, env_, most_kept());
-    search_full(prices, found, stop_check(found));
+    search_all(prices, found);
     return add(found, solutions);
   }
 
@@ -297,7 +334,7 @@ class Search {
 
   /// If no plan within the limits was found: adds the fastest and the cheapest plans regardless of the limits that they
   /// break; the search goes on from them if they are within.
-  void search_at_limits(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+  void search_at_limits(Prices& prices, SolutionPool& solutions) {
     const Limits& limits = request_.limits;
     for (const Objective objective : {Objective::throughput, Objective::cost}) {
       Request free = request_;
@@ -313,7 +350,7 @@ class Search {
       }
       add_plans_of(std::move(free), solutions);
     }
-    if (!solutions.best().empty()) search_full(prices, solutions, stop);
+    if (!solutions.best().empty()) search_all(prices, solutions);
   }
 
   /// Prices plans of evenly divided layers, fitting or not, to be able to say by how much they do not fit.
@@ -322,10 +359,11 @@ class Search {
       const DevicePool& pool = space_.pools[p];
       for (const auto& [degree, sizes] : space_.micro_batches_of[pool.type]) {
         if (sizes.empty()) continue;
-        const int most = std::min(pool.groups(degree), prices.layers());
+        const int groups = pool.groups(degree);
+        const int max_stages = std::min(groups, prices.layers());
         const Pins& pins = request_.pins;
-        for (int stages = pins.pipeline_parallel.value_or(most);
-             stages == pins.pipeline_parallel.value_or(most) && stages <= most; --stages) {
+        for (int stages = pins.pipeline_parallel.value_or(max_stages);
+             stages == pins.pipeline_parallel.value_or(max_stages) && stages <= max_stages; --stages) {
           if (prices.table(pool.type, degree, sizes.front(), space_.recompute.back()) == nullptr) break;
           PipelineTemplate column{.stages = {}, .micro_batch = sizes.front(), .devices = stages * degree};
           for (int i = 0; i < stages; ++i)
@@ -334,8 +372,10 @@ class Search {
                                      .recompute = space_.recompute.back(),
                                      .first = prices.layers() * i / stages,
                                      .last = prices.layers() * (i + 1) / stages});
-          const int count = pins.data_parallel.value_or(1);
           const int all = request_.job.global_batch / column.micro_batch;
+          // Under ZeRO-2 and ZeRO-3 more replicas need less memory.
+          const int most = shards_gradients(space_.sharding.back()) ? std::min(all, groups / stages) : 1;
+          const int count = pins.data_parallel.value_or(std::max(most, 1));
           if (all < count) break;
           std::vector<Share> shares{{0, count - all % count, all / count}};
           if (all % count > 0) shares.push_back({0, all % count, all / count + 1});
@@ -474,6 +514,7 @@ class Search {
   const std::function<void(const SearchProgress&)>& progress_;
   std::optional<std::chrono::steady_clock::time_point> end_;
   SearchSpace space_;
+  std::vector<SearchSpace> spaces_;  // space_, by what shardings exchange
   SearchResult result_;
   bool complete_ = false;      // no plan is better than the best by the closed form
   double min_in_paper_ = 0.0;  // of the paper's space, if that is searched: no plan has a smaller score

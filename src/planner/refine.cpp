@@ -230,13 +230,23 @@ class Refiner {
       }
   }
 
+  /// Under ZeRO-2 and ZeRO-3 the pipelines of the plan are the replicas.
+  [[nodiscard]] TemplateRules rules_of_best() const {
+    if (!shards_gradients(best_.sharding) && !shards_gradients(rules_.sharing.sharding)) return rules_;
+    TemplateRules rules = rules_for(space_, rules_.schedule, best_.sharding);
+    if (!shards_gradients(best_.sharding)) return rules;
+    rules.share_of_pipelines = rules.sharing.replicas = 0.0;
+    for (const Group& group : best_.groups) rules.sharing.replicas += group.count;
+    return rules;
+  }
+
   /// Lets the stage end before this layer. False when that leaves it or the next one empty, or does not fit.
   bool cut_at(PipelineTemplate& column, std::size_t stage, int layer) {
     if (column.stages[stage].last == layer) return true;
     if (layer <= column.stages[stage].first || layer >= column.stages[stage + 1].last) return false;
     std::vector<TemplateStage> stages = column.stages;
     stages[stage].last = stages[stage + 1].first = layer;
-    auto moved = finish_template(prices_, rules_, std::move(stages), column.micro_batch);
+    auto moved = finish_template(prices_, rules_of_best(), std::move(stages), column.micro_batch);
     if (!moved) return false;
     column = std::move(*moved);
     return true;

@@ -151,7 +151,9 @@ Result<void> add_pin(std::string_view text, Pins& pins) {
     return {};
   }
   if (key == "optimizer_sharding") {
-    auto sharding = parse_choice(key, value, std::array{OptimizerSharding::none, OptimizerSharding::zero1});
+    auto sharding = parse_choice(key, value,
+                                 std::array{OptimizerSharding::none, OptimizerSharding::zero1, OptimizerSharding::zero2,
+                                            OptimizerSharding::zero3});
     if (!sharding) return fail(sharding.error());
     pins.optimizer_sharding = *sharding;
     return {};

@@ -72,7 +72,7 @@ enum class Heuristic {
   exchange,         ///< local search: other pipelines in their place
   add_group,        ///< local search: more pipelines on free devices
   move_layers,      ///< local search: layers moved to the next stage
-  change_sharding,  ///< local search: optimizer sharded or not
+  change_sharding,  ///< local search: another sharding
   refine_printed,   ///< the local search once more, by the event-driven time
   parts,            ///< parts of the cluster searched on their own
 };

@@ -148,9 +148,9 @@ class SpaceMaker {
       space_.recompute = {*pins.recompute};
     }
     space_.sharding = {OptimizerSharding::none};
-    if (framework.supports_optimizer_sharding && !paper) space_.sharding.push_back(OptimizerSharding::zero1);
+    if (!paper) space_.sharding.insert(space_.sharding.end(), framework.shardings.begin(), framework.shardings.end());
     if (pins.optimizer_sharding) {
-      if (*pins.optimizer_sharding != OptimizerSharding::none && !framework.supports_optimizer_sharding)
+      if (!framework.supports(*pins.optimizer_sharding))
         return refuse("optimizer_sharding", to_string(*pins.optimizer_sharding));
       space_.sharding = {*pins.optimizer_sharding};
     }

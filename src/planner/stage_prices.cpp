@@ -25,11 +25,17 @@ StageTable make_table(const simulator::LayerTable& layers, const std::vector<int
     if (layers.key.expert_parallel > 1) table.experts.push_back(layers.experts[cut]);
     table.activations.push_back(layers.activations[cut].value());
     if (i + 1 == cuts.size()) break;
-    double largest = 0.0;
-    for (std::size_t layer = cut; layer < at(cuts[i + 1]); ++layer)
-      largest = std::max(largest, layers.workspace[layer].value());
-    if (table.workspace.empty() || table.workspace.back().bytes != largest)
-      table.workspace.push_back({.first = static_cast<int>(i), .bytes = largest});
+    double workspace = 0.0;
+    double parameters = 0.0;
+    for (std::size_t layer = cut; layer < at(cuts[i + 1]); ++layer) {
+      workspace = std::max(workspace, layers.workspace[layer].value());
+      parameters = std::max(parameters, layers.parameters[layer + 1] - layers.parameters[layer]);
+    }
+    const auto add = [&](std::vector<StageTable::Run>& runs, double value) {
+      if (runs.empty() || runs.back().value != value) runs.push_back({.first = static_cast<int>(i), .value = value});
+    };
+    add(table.workspace, workspace);
+    add(table.largest, parameters);
   }
   table.logits = layers.logits.value();
   table.extra_logits = layers.extra_logits.value();
@@ -39,14 +45,42 @@ StageTable make_table(const simulator::LayerTable& layers, const std::vector<int
   return table;
 }
 
+/// Of any number of replicas, ZeRO-2 needs no more memory than ZeRO-1, and that no more than none: each keeps less
+/// whole, and the gradients of one layer are part of those of a stage. ZeRO-3 keeps weights of two layers whole, which
+/// may be more than those of a short stage.
+std::vector<OptimizerSharding> lightest_of(const std::vector<OptimizerSharding>& shardings) {
+  std::vector<OptimizerSharding> lightest;
+  for (const OptimizerSharding sharding : shardings) {
+    if (!lightest.empty() && !shards_weights(sharding)) lightest.pop_back();
+    lightest.push_back(sharding);
+  }
+  return lightest;
+}
+
 }  // namespace
+
+std::vector<SearchSpace> split_by_exchange(const SearchSpace& space) {
+  std::vector<SearchSpace> parts;
+  for (const bool in_passes : {false, true}) {
+    SearchSpace part = space;
+    std::erase_if(part.sharding, [&](OptimizerSharding sharding) { return shards_weights(sharding) != in_passes; });
+    if (!part.sharding.empty()) parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+double min_exchanged(const SearchSpace& space, const simulator::StateBytes& state) {
+  double least = infinity;
+  for (const OptimizerSharding sharding : space.sharding)
+    least = std::min(least, shards_weights(sharding) ? 0.0 : state.exchanged(sharding).value());
+  return least;
+}
 
 StagePrices::StagePrices(const Request& request, const SearchSpace& space, const simulator::Environment& env)
     : request_(request), space_(space), env_(env), prices_(env) {
   if (const auto state = env.framework.state_of(request.job.precision)) state_ = *state;
-  double exchanged = std::numeric_limits<double>::infinity();  // bytes per parameter, at least
-  for (const OptimizerSharding sharding : space.sharding)
-    exchanged = std::min(exchanged, state_.exchanged(sharding).value());
+  const double exchanged = min_exchanged(space, state_);
+  lightest_ = lightest_of(space.sharding);
   summed_.push_back(0.0);
   for (int layer = 0; layer < layers(); ++layer)
     summed_.push_back(summed_.back() + exchanged * parameters(layer, layer + 1));
@@ -169,16 +203,23 @@ double StagePrices::min_reduction(std::size_t from, std::size_t to, int tensor_p
   return least;
 }
 
-double StagePrices::states(const StageTable& table, int first, int last, double replicas) const {
+double StagePrices::states(const StageTable& table, int first, int last, const Sharing& sharing) const {
   double parameters = table.parameters[at(last)] - table.parameters[at(first)];
   if (last == layers() && first > 0) parameters += table.tied_parameters;
-  const double kept_whole = parameters * (state_.weight + state_.gradient + state_.copy).value();
-  if (!space_.is_divided()) return kept_whole + parameters * (state_.optimizer / replicas).value();
-  // At least: context-parallel ranks share the state, too, unless no plan shards it.
-  if (space_.sharding.back() != OptimizerSharding::none) replicas *= space_.context_parallel;
-  const double experts = table.experts.empty() ? 0.0 : table.experts[at(last)] - table.experts[at(first)];
-  const double sharded = (parameters - experts) / replicas + experts / std::max(1.0, replicas / space_.expert_parallel);
-  return kept_whole + sharded * state_.optimizer.value();
+  const OptimizerSharding how = sharing.sharding;
+  double replicas = sharing.replicas;
+  double sharded = parameters / replicas;
+  if (space_.is_divided()) {
+    if (how != OptimizerSharding::none) replicas *= space_.context_parallel;  // they share the state, too
+    const double experts = table.experts.empty() ? 0.0 : table.experts[at(last)] - table.experts[at(first)];
+    sharded = (parameters - experts) / replicas + experts / std::max(1.0, replicas / space_.expert_parallel);
+  }
+  if (!shards_gradients(how))
+    return parameters * (state_.weight + state_.gradient + state_.copy).value() + sharded * state_.optimizer.value();
+  const double largest = StageTable::max_of(table.largest, first, last);
+  const double weights = state_.weight.value();
+  return (shards_weights(how) ? weights * (sharded + 2.0 * largest) : weights * parameters) +
+         (state_.gradient + state_.copy + state_.optimizer).value() * sharded + state_.gradient.value() * largest;
 }
 
 double StagePrices::kept(const StageTable& table, int first, int last) const {
@@ -187,18 +228,30 @@ double StagePrices::kept(const StageTable& table, int first, int last) const {
 }
 
 double StagePrices::fixed(const StageTable& table, int first, int last, int micro_batch, int neighbours) const {
-  return table.workspace_of(first, last) + 2.0 * neighbours * message(micro_batch) +
+  return StageTable::max_of(table.workspace, first, last) + 2.0 * neighbours * message(micro_batch) +
          (last == layers() ? table.extra_logits : 0.0);
 }
 
 int StagePrices::max_in_flight(const StageTable& table, const DevicePool& pool, int first, int last, int micro_batch,
-                               int neighbours, double replicas, bool copies_gradients, int wanted) const {
-  double free = (pool.memory - pool.base).value() - states(table, first, last, replicas) -
+                               int neighbours, const Sharing& sharing, bool copies_gradients, int wanted) const {
+  double free = (pool.memory - pool.base).value() - states(table, first, last, sharing) -
                 fixed(table, first, last, micro_batch, neighbours);
-  if (copies_gradients && env_.framework.copies_reduced_gradients) free -= gradients(table, first, last);
+  if (copies_gradients && env_.framework.copies_reduced_gradients && !shards_gradients(sharing.sharding))
+    free -= gradients(table, first, last);
   const double each = kept(table, first, last);
   if (free < 0.0) return 0;
   return each * wanted <= free ? wanted : static_cast<int>(std::floor(free / each));
+}
+
+int StagePrices::max_in_flight_of_any(const StageTable& table, const DevicePool& pool, int first, int last,
+                                      int micro_batch, int neighbours, int wanted) const {
+  int most = 0;
+  for (const OptimizerSharding sharding : lightest_) {
+    const double replicas = sharding == OptimizerSharding::none ? 1.0 : 1e9;
+    most = std::max(
+        most, max_in_flight(table, pool, first, last, micro_batch, neighbours, {sharding, replicas}, false, wanted));
+  }
+  return most;
 }
 
 double StagePrices::gradients(const StageTable& table, int first, int last) const {

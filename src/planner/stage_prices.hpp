@@ -26,12 +26,13 @@ struct StageTable {
   std::vector<double> parameters;
   std::vector<double> experts;      ///< part of the parameters, where experts are divided among ranks
   std::vector<double> activations;  ///< of one micro-batch, without the head's
-  /// Memory of a layer while it computes, by run of layers that take the same.
-  struct Workspace {
+  /// The same value of all layers up to the next run.
+  struct Run {
     int first = 0;  ///< layer
-    double bytes = 0.0;
+    double value = 0.0;
   };
-  std::vector<Workspace> workspace;
+  std::vector<Run> workspace;  ///< memory of a layer while it computes
+  std::vector<Run> largest;    ///< parameters of the model's largest layer in a layer of the search
   double logits = 0.0;
   double extra_logits = 0.0;     ///< on the last stage, once
   double stage_input = 0.0;      ///< of one micro-batch, on stages but the first, where it is kept
@@ -39,13 +40,13 @@ struct StageTable {
   double tied_update = 0.0;
   std::vector<simulator::PassTimes> times;  ///< prefix sums
 
-  /// Max workspace of layers [first, last).
-  [[nodiscard]] double workspace_of(int first, int last) const {
+  /// Max value of layers [first, last).
+  [[nodiscard]] static double max_of(const std::vector<Run>& runs, int first, int last) {
     double largest = 0.0;
-    for (std::size_t run = workspace.size(); run-- > 0;) {
-      if (workspace[run].first >= last) continue;
-      largest = std::max(largest, workspace[run].bytes);
-      if (workspace[run].first <= first) break;
+    for (std::size_t run = runs.size(); run-- > 0;) {
+      if (runs[run].first >= last) continue;
+      largest = std::max(largest, runs[run].value);
+      if (runs[run].first <= first) break;
     }
     return largest;
   }
@@ -54,12 +55,25 @@ struct StageTable {
   }
 };
 
+/// How ranks share weights, gradients and the optimizer's state, and how many of them.
+struct Sharing {
+  OptimizerSharding sharding = OptimizerSharding::none;
+  double replicas = 1.0;
+};
+
 /// Times of a forward message and of its gradient back over a stage boundary.
 struct BoundaryCost {
   double forward = 0.0;
   double backward = 0.0;
   [[nodiscard]] double both() const { return forward + backward; }
 };
+
+/// The space in parts with ZeRO-3 and without. Its plans exchange weights and gradients in every pass, others at the
+/// end of an iteration: prices that hold for both would be too low for each.
+std::vector<SearchSpace> split_by_exchange(const SearchSpace& space);
+
+/// Bytes per parameter that replicas exchange at the end of an iteration, under the sharding of the space with least.
+double min_exchanged(const SearchSpace& space, const simulator::StateBytes& state);
 
 /// Caches what it looked up; for one thread at a time. The arguments must outlive it.
 class StagePrices {
@@ -79,20 +93,23 @@ class StagePrices {
   /// devices and whatever else computes there: on published links more all-reduces at once may take less time.
   double min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node, double amount);
 
-  /// Memory of a stage of layers [first, last) without its activations and the process itself. `replicas` share the
-  /// optimizer's state if it is sharded.
-  [[nodiscard]] double states(const StageTable& table, int first, int last, double replicas) const;
+  /// Memory of a stage of layers [first, last) without its activations and the process itself.
+  [[nodiscard]] double states(const StageTable& table, int first, int last, const Sharing& sharing) const;
   /// Memory that one micro-batch in flight keeps.
   [[nodiscard]] double kept(const StageTable& table, int first, int last) const;
   /// Memory of workspace and buffers.
   [[nodiscard]] double fixed(const StageTable& table, int first, int last, int micro_batch, int neighbours) const;
   /// Max number of micro-batches in flight with which a stage fits; at most `wanted`.
   [[nodiscard]] int max_in_flight(const StageTable& table, const DevicePool& pool, int first, int last, int micro_batch,
-                                  int neighbours, double replicas, bool copies_gradients, int wanted) const;
+                                  int neighbours, const Sharing& sharing, bool copies_gradients, int wanted) const;
+  /// The same under the sharding of the space that needs least memory, among any number of replicas.
+  [[nodiscard]] int max_in_flight_of_any(const StageTable& table, const DevicePool& pool, int first, int last,
+                                         int micro_batch, int neighbours, int wanted) const;
   /// Gradients of a stage's layers, of one rank.
   [[nodiscard]] double gradients(const StageTable& table, int first, int last) const;
   /// Gradients that a rank of this tensor-parallel degree all-reduces with its replicas: less than gradients(), as
-  /// those that every rank of a group holds are divided among the ranks, too.
+  /// those that every rank of a group holds are divided among the ranks, too. 0 in spaces with ZeRO-3, whose passes
+  /// exchange them.
   [[nodiscard]] double summed(int first, int last, int tensor_parallel) const;
   /// Optimizer step of a stage.
   [[nodiscard]] double update(const StageTable& table, int first, int last) const;
@@ -128,7 +145,8 @@ class StagePrices {
   simulator::PriceList prices_;
   std::vector<std::uint32_t> pools_;  // of prices_, by pool
   simulator::StateBytes state_;
-  std::vector<double> summed_;  // gradients of layers [0, i), of all ranks of a group together
+  std::vector<OptimizerSharding> lightest_;  // no sharding of the space needs less memory than all of these
+  std::vector<double> summed_;               // gradients of layers [0, i), of all ranks of a group together
   std::unordered_map<std::uint64_t, std::unique_ptr<StageTable>, KeyHash> tables_;
   std::unordered_map<std::uint64_t, BoundaryCost, KeyHash> boundaries_;
   std::unordered_map<SumKey, double, SumKeyHash> min_reductions_;

@@ -32,13 +32,28 @@ std::optional<std::vector<BoundaryCost>> boundaries_of(StagePrices& prices, cons
   return costs;
 }
 
+/// Sharing among the replicas of a pipeline of this many devices.
+Sharing sharing_of(const StagePrices& prices, const TemplateRules& rules, int devices, int micro_batch) {
+  if (rules.share_of_pipelines <= 0.0) return rules.sharing;
+  const Request& request = prices.request();
+  const SearchSpace& space = prices.space();
+  const int all = std::min(space.devices(), space.max_gpus.value_or(space.devices()));
+  const int most = std::min(all / devices, request.job.global_batch / micro_batch);
+  const double pipelines = request.pins.data_parallel.value_or(most) * rules.share_of_pipelines;
+  return {rules.sharing.sharding, std::max(1.0, std::floor(pipelines))};
+}
+
 /// Stages of a template while the layers are divided among them.
 class Balancer {
  public:
   Balancer(StagePrices& prices, const TemplateRules& rules, const std::vector<Segment>& segments, int micro_batch)
       : prices_(prices), rules_(rules), micro_batch_(micro_batch) {
-    for (const Segment& segment : segments)
+    int devices = 0;
+    for (const Segment& segment : segments) {
       for (int i = 0; i < segment.stages; ++i) stages_.push_back({segment.pool, segment.tensor_parallel});
+      devices += segment.stages * segment.tensor_parallel;
+    }
+    sharing_ = sharing_of(prices, rules, devices, micro_batch);
   }
 
   std::optional<std::vector<TemplateStage>> run() {
@@ -100,8 +115,8 @@ class Balancer {
     const int wanted = limited_ ? 1 : stages - index;
     const DevicePool& pool = prices_.space().pools[stages_[stage].pool];
     for (const auto& [recompute, table] : tables_[stage])
-      if (prices_.max_in_flight(*table, pool, first, last, micro_batch_, neighbours, rules_.sharing,
-                                rules_.copies_gradients, wanted) >= wanted) {
+      if (prices_.max_in_flight(*table, pool, first, last, micro_batch_, neighbours, sharing_, rules_.copies_gradients,
+                                wanted) >= wanted) {
         how = recompute;
         return table->time(first, last) + outside_[stage];
       }
@@ -153,6 +168,7 @@ class Balancer {
   StagePrices& prices_;
   const TemplateRules& rules_;
   int micro_batch_;
+  Sharing sharing_;
   std::vector<TemplateStage> stages_;
   std::vector<std::vector<std::pair<Recompute, const StageTable*>>> tables_;
   std::vector<double> outside_;  // time of a stage in messages, per micro-batch
@@ -160,6 +176,14 @@ class Balancer {
 };
 
 }  // namespace
+
+TemplateRules rules_for(const SearchSpace& space, Schedule schedule, OptimizerSharding sharding) {
+  const double replicas = sharding == OptimizerSharding::none ? 1.0 : std::clamp(space.devices() / 16.0, 2.0, 64.0);
+  return {.schedule = schedule,
+          .sharing = {sharding, replicas},
+          .share_of_pipelines = shards_gradients(sharding) ? 1.0 : 0.0,
+          .copies_gradients = true};
+}
 
 int PipelineTemplate::micro_batches_by(double deadline) const {
   if (deadline < through) return 0;
@@ -198,6 +222,7 @@ std::optional<PipelineTemplate> finish_template(StagePrices& prices, const Templ
     column.devices += stage.tensor_parallel;
     column.degrees_multiple = std::lcm(column.degrees_multiple, stage.tensor_parallel);
   }
+  const Sharing sharing = sharing_of(prices, rules, column.devices, micro_batch);
   for (int i = 0; i < count; ++i) {
     TemplateStage& stage = column.stages[static_cast<std::size_t>(i)];
     const DevicePool& pool = space.pools[stage.pool];
@@ -209,7 +234,7 @@ std::optional<PipelineTemplate> finish_template(StagePrices& prices, const Templ
       const StageTable* table = prices.table(pool.type, stage.tensor_parallel, micro_batch, recompute);
       if (table == nullptr) continue;
       const int in_flight = prices.max_in_flight(*table, pool, stage.first, stage.last, micro_batch, neighbours,
-                                                 rules.sharing, rules.copies_gradients, depth);
+                                                 sharing, rules.copies_gradients, depth);
       if (in_flight <= most) continue;
       most = in_flight;
       chosen = table;
@@ -252,6 +277,30 @@ bool is_usual(int stages) {
   return stages == 1 || stages == 3;
 }
 
+void add_templates(StagePrices& prices, const TemplateRules& rules, const Segment& segment, int micro_batch,
+                   std::vector<PipelineTemplate>& columns) {
+  auto column = balanced_template(prices, rules, {segment}, micro_batch);
+  if (!column) return;
+  columns.push_back(*std::move(column));
+  if (rules.share_of_pipelines <= 0.0 || prices.request().pins.data_parallel) return;
+  TemplateRules fewer = rules;
+  const auto replicas = [&] {
+    return sharing_of(prices, fewer, segment.stages * segment.tensor_parallel, micro_batch).replicas;
+  };
+  // What two replicas have room for is best for any number of them.
+  TemplateRules two = rules;
+  two.share_of_pipelines = 0.0;
+  two.sharing.replicas = 2.0;
+  auto least = balanced_template(prices, two, {segment}, micro_batch);
+  if (least && least->stages == columns.back().stages) return;
+  for (fewer.share_of_pipelines /= 2.0; replicas() > 2.0; fewer.share_of_pipelines /= 2.0) {
+    column = balanced_template(prices, fewer, {segment}, micro_batch);
+    if (!column) return;
+    if (column->stages != columns.back().stages) columns.push_back(*std::move(column));
+  }
+  if (least && least->stages != columns.back().stages) columns.push_back(*std::move(least));
+}
+
 }  // namespace
 
 std::vector<PipelineTemplate> single_pool_templates(StagePrices& prices, const TemplateRules& rules,
@@ -274,8 +323,7 @@ std::vector<PipelineTemplate> single_pool_templates(StagePrices& prices, const T
              ++stages) {
           if (stop()) return columns;
           if (prices.request().effort.brief && !is_usual(stages) && !pins.pipeline_parallel) continue;
-          if (auto column = balanced_template(prices, rules, {{pool, tensor_parallel, stages}}, micro_batch))
-            columns.push_back(std::move(*column));
+          add_templates(prices, rules, {pool, tensor_parallel, stages}, micro_batch, columns);
         }
   }
   return columns;

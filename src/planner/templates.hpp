@@ -53,9 +53,12 @@ struct PipelineTemplate {
 /// What the templates of a search have in common.
 struct TemplateRules {
   Schedule schedule = Schedule::one_f_one_b;
-  double sharing = 1.0;          ///< replicas that share the optimizer's state; 1: not sharded
+  Sharing sharing{};
+  /// Above 0: the replicas are not sharing.replicas but this share of the pipelines that the devices allow.
+  double share_of_pipelines = 0.0;
   bool copies_gradients = true;  ///< there are replicas to sum gradients with
 };
+TemplateRules rules_for(const SearchSpace& space, Schedule schedule, OptimizerSharding sharding);
 
 /// Computes times and memory of a template whose stages are given except for `recompute`, which becomes the quickest
 /// that fits. std::nullopt if it does not fit with a single micro-batch, or a table or link is missing.
@@ -64,7 +67,8 @@ std::optional<PipelineTemplate> finish_template(StagePrices& prices, const Templ
 
 /// All pipelines of one GPU type, tensor-parallel degree, micro-batch and number of stages each, with the layers
 /// divided so that the slowest stage is as fast as possible within memory. Their stages name the first pool of the
-/// type.
+/// type. Under ZeRO-2 and ZeRO-3, where memory decides with how many replicas a pipeline fits, also those for fewer
+/// replicas than the devices allow, where they differ.
 std::vector<PipelineTemplate> single_pool_templates(StagePrices& prices, const TemplateRules& rules,
                                                     const StopCheck& stop);
 

@@ -55,6 +55,7 @@ class CostModel::Pricer {
     const auto state = s_.env.framework.state_of(plan_.job.precision);
     if (!state) return fail(state.error());
     state_ = *state;
+    SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding));
     start();
     SAILOR_CHECK(place());
     for (std::size_t entry = 0; entry < plan_.pipelines.size(); ++entry) SAILOR_CHECK(price_pipeline(entry));

@@ -58,6 +58,27 @@ std::vector<Schedule> read_schedules(const TomlTable& table) {
   return schedules;
 }
 
+/// true stands for zero1, and for predictions of plans with any other, as before there were lists.
+void read_shardings(const TomlTable& table, Framework& framework) {
+  constexpr std::string_view key = "optimizer_sharding";
+  framework.names_shardings = table.is_array(key);
+  framework.shardings.clear();
+  if (!framework.names_shardings) {
+    if (table.boolean(key)) framework.shardings = {OptimizerSharding::zero1};
+    return;
+  }
+  for (const std::string& name : table.texts(key)) {
+    const auto sharding = parse_optimizer_sharding(name);
+    if (!sharding || *sharding == OptimizerSharding::none) {
+      table.reject(key, fmt::format("'supports.{}' has '{}'", key, name), "list some of: zero1, zero2, zero3");
+      return;
+    }
+    if (framework.supports(*sharding)) table.reject(key, fmt::format("'supports.{}' has '{}' twice", key, name));
+    framework.shardings.push_back(*sharding);
+  }
+  std::sort(framework.shardings.begin(), framework.shardings.end());
+}
+
 void read_memory(const TomlTable& table, Framework& framework) {
   constexpr NumberRange size{.minimum = 0.0, .maximum = 1e15};
   if (table.has("base_bytes")) {
@@ -166,6 +187,16 @@ Result<StateBytes> Framework::state_of(Precision precision) const {
               fmt::format("use precision {}, or name another framework with --framework", fmt::join(known, ", ")));
 }
 
+Result<void> Framework::check(OptimizerSharding sharding) const {
+  if (!names_shardings || supports(sharding)) return {};
+  std::vector<std::string_view> known{to_string(OptimizerSharding::none)};
+  for (const OptimizerSharding each : shardings) known.push_back(to_string(each));
+  return fail(
+      ErrorCode::unavailable,
+      fmt::format("framework '{}' does not train with optimizer_sharding {}", name, to_string(sharding)),
+      fmt::format("use optimizer_sharding {}, or name another framework with --framework", fmt::join(known, ", ")));
+}
+
 Result<Framework> parse_framework(std::string_view text, std::string_view source_name) {
   auto document = TomlDocument::parse(text, source_name);
   if (!document) return fail(document.error());
@@ -178,7 +209,7 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
   if (root.has("supports")) {
     const TomlTable supports = root.table("supports");
     framework.supports_recompute = supports.boolean("recompute");
-    framework.supports_optimizer_sharding = supports.boolean("optimizer_sharding");
+    read_shardings(supports, framework);
     framework.supports_tensor_parallel = supports.boolean("tensor_parallel");
     framework.supports_context_parallel = supports.boolean_or("context_parallel", false);
     framework.supports_expert_parallel = supports.boolean_or("expert_parallel", false);

@@ -53,14 +53,21 @@ struct Framework {
 
   // Supported features, for advice on plans that do not fit.
   bool supports_recompute = true;
-  bool supports_optimizer_sharding = true;
   bool supports_tensor_parallel = true;
   bool supports_context_parallel = false;
   bool supports_expert_parallel = false;
+  /// What plans may be offered, ascending, besides plans without sharding.
+  std::vector<OptimizerSharding> shardings{OptimizerSharding::zero1};
+  bool names_shardings = false;       ///< the file lists them: plans with any other are refused
   std::vector<Schedule> schedules{};  ///< supported schedules; empty: all
   Uniformity uniformity{};            ///< what has to be equal throughout its plans: the planner offers no others
   [[nodiscard]] bool supports(Schedule schedule) const {
     return schedules.empty() || std::find(schedules.begin(), schedules.end(), schedule) != schedules.end();
+  }
+
+  [[nodiscard]] bool supports(OptimizerSharding sharding) const {
+    return sharding == OptimizerSharding::none ||
+           std::find(shardings.begin(), shardings.end(), sharding) != shardings.end();
   }
 
   // Memory of a process.
@@ -111,6 +118,8 @@ struct Framework {
 
   /// Errors: unavailable, naming the precisions there are.
   [[nodiscard]] Result<StateBytes> state_of(Precision precision) const;
+  /// Errors: unavailable, naming the shardings there are.
+  [[nodiscard]] Result<void> check(OptimizerSharding sharding) const;
 };
 
 /// Errors: not_found, io, invalid_input with file, line and column.

@@ -29,6 +29,17 @@ Stage& stage_at(Plan& plan, const StagePrediction& place) {
   return plan.pipelines[static_cast<std::size_t>(place.pipeline_entry)].stages[static_cast<std::size_t>(place.stage)];
 }
 
+/// False if that is no more than the plan shards already.
+bool shard_more(Plan& plan, OptimizerSharding sharding) {
+  const bool more = sharding > plan.optimizer_sharding && plan.data_parallel() > 1;
+  plan.optimizer_sharding = sharding;
+  return more;
+}
+
+std::string advice_to_shard(OptimizerSharding sharding) {
+  return fmt::format("optimizer_sharding = \"{}\"", to_string(sharding));
+}
+
 /// The first change that makes everything fit, among changes that keep the job, from the least to the most costly in
 /// time.
 std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction& worst,
@@ -53,12 +64,9 @@ std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction&
       for (Stage& stage : pipeline.stages) stage.recompute = std::max(stage.recompute, how);
     return framework.supports_recompute;
   };
-  if (framework.supports_optimizer_sharding && works([](Plan& changed) {
-        const bool more = changed.optimizer_sharding == OptimizerSharding::none && changed.data_parallel() > 1;
-        changed.optimizer_sharding = OptimizerSharding::zero1;
-        return more;
-      }))
-    return "optimizer_sharding = \"zero1\"";
+  for (const OptimizerSharding sharding : framework.shardings)
+    if (!shards_weights(sharding) && works([&](Plan& changed) { return shard_more(changed, sharding); }))
+      return advice_to_shard(sharding);
   if (works([&](Plan& changed) { return recompute(changed, Recompute::selective); }))
     return fmt::format("recompute = \"selective\" on stage {} of pipeline {}", worst.stage, worst.pipeline_entry);
   // The global batch stays: smaller micro-batches mean more of them. Where pipelines differ, only the worst one is
@@ -85,6 +93,10 @@ std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction&
         }))
       return fmt::format("micro_batch = {} and {} times the micro_batches{}", micro_batch, had / micro_batch,
                          all_alike ? "" : fmt::format(" on pipeline {}", worst_entry));
+  // ZeRO-3 gathers weights in every pass.
+  if (framework.supports(OptimizerSharding::zero3) &&
+      works([](Plan& changed) { return shard_more(changed, OptimizerSharding::zero3); }))
+    return advice_to_shard(OptimizerSharding::zero3);
   if (works([&](Plan& changed) { return recompute_everywhere(changed, Recompute::selective); }))
     return "recompute = \"selective\" on all stages";
   if (works([&](Plan& changed) { return recompute(changed, Recompute::full); }))

@@ -186,7 +186,12 @@ struct PlannerWorld {
   void make_framework() {
     framework.supports_tensor_parallel = true;
     framework.supports_recompute = *rc::gen::element(false, false, true);
-    framework.supports_optimizer_sharding = *rc::gen::element(false, false, true);
+    using Shardings = std::vector<OptimizerSharding>;
+    const auto [one, two, three] =
+        std::array{OptimizerSharding::zero1, OptimizerSharding::zero2, OptimizerSharding::zero3};
+    framework.shardings = *rc::gen::element(Shardings{}, Shardings{}, Shardings{one}, Shardings{three},
+                                            Shardings{two, three}, Shardings{one, two, three});
+    framework.prefetches_weights = *rc::gen::arbitrary<bool>();
     framework.copies_reduced_gradients = *rc::gen::arbitrary<bool>();
     framework.overlaps_transfers = *rc::gen::element(false, false, true);
     framework.overlaps_reduction = *rc::gen::element(false, false, true);

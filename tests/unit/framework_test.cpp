@@ -65,6 +65,40 @@ TEST(Framework, WhatHasToBeEqualIsRead) {
   EXPECT_FALSE(parse_framework(example, "f.toml")->uniformity.any());
 }
 
+std::string with_shardings(const std::string& value) {
+  std::string text = example;
+  text.insert(text.find("[memory]"),
+              "[supports]\nrecompute = true\noptimizer_sharding = " + value + "\ntensor_parallel = true\n");
+  return text;
+}
+
+TEST(Framework, ShardingsAreListedOrTrueForZero1) {
+  using enum OptimizerSharding;
+  const auto listed = parse_framework(with_shardings("[\"zero3\", \"zero2\"]"), "f.toml");
+  ASSERT_TRUE(listed.has_value()) << listed.error().message();
+  EXPECT_EQ(listed->shardings, (std::vector{zero2, zero3}));
+  EXPECT_TRUE(listed->supports(none) && listed->supports(zero3));
+  ASSERT_FALSE(listed->check(zero1).has_value());
+  EXPECT_EQ(listed->check(zero1).error().message(),
+            "framework 'ours' does not train with optimizer_sharding zero1; use optimizer_sharding none, zero2, zero3, "
+            "or name another framework with --framework");
+  // As before there were lists: ZeRO-1 is planned, and whatever a plan says is predicted.
+  for (const std::string& text : {std::string(example), with_shardings("true")}) {
+    const auto framework = parse_framework(text, "f.toml");
+    ASSERT_TRUE(framework.has_value()) << framework.error().message();
+    EXPECT_EQ(framework->shardings, std::vector{zero1});
+    EXPECT_TRUE(framework->check(zero3).has_value());
+  }
+  EXPECT_TRUE(parse_framework(with_shardings("false"), "f.toml")->shardings.empty());
+  const auto error_of = [](const std::string& value) {
+    const auto framework = parse_framework(with_shardings(value), "f.toml");
+    return framework ? "" : framework.error().message();
+  };
+  EXPECT_EQ(error_of("[\"zero4\"]"),
+            "f.toml:16:22: 'supports.optimizer_sharding' has 'zero4'; list some of: zero1, zero2, zero3");
+  EXPECT_EQ(error_of("[\"zero1\", \"zero1\"]"), "f.toml:16:22: 'supports.optimizer_sharding' has 'zero1' twice");
+}
+
 TEST(Framework, MegatronCoreRunsOneGridOfRanks) {
   const auto framework = find_framework("megatron-core", folder);
   ASSERT_TRUE(framework.has_value()) << framework.error().message();

@@ -65,7 +65,7 @@ class BruteForce {
     find_places();
     const planner::Pins& pins = request_.pins;
     std::vector<OptimizerSharding> shardings{OptimizerSharding::none};
-    if (world_.framework.supports_optimizer_sharding) shardings.push_back(OptimizerSharding::zero1);
+    for (const OptimizerSharding sharding : world_.framework.shardings) shardings.push_back(sharding);
     if (pins.optimizer_sharding) shardings = {*pins.optimizer_sharding};
     for (const OptimizerSharding sharding : shardings) {
       plan_ = {};
@@ -248,7 +248,11 @@ bool is_close(double a, double b) {
 void make_small(PlannerWorld& world) {
   const auto is_small = [&] { return BruteForce(world, world.request).is_small(); };
   planner::Pins& pins = world.request.pins;
-  if (!is_small()) pins.optimizer_sharding = OptimizerSharding::none;
+  if (!is_small()) {
+    std::vector<OptimizerSharding> shardings = world.framework.shardings;
+    shardings.push_back(OptimizerSharding::none);
+    pins.optimizer_sharding = *rc::gen::elementOf(shardings);
+  }
   if (!is_small() && world.framework.supports_recompute)
     pins.recompute = *rc::gen::element(Recompute::none, Recompute::selective);
   if (!is_small() && world.degrees.size() > 1) pins.tensor_parallel = *rc::gen::elementOf(world.degrees);
@@ -546,6 +550,68 @@ RC_GTEST_PROP(FullSearch, NumberOfThreadsAndRepetitionMakeNoDifference, ()) {
   for (std::size_t i = 0; i < first->plans.size(); ++i)
     RC_ASSERT(plan_fingerprint(first->plans[i].plan) == plan_fingerprint(second->plans[i].plan));
   RC_ASSERT(first->bound.bound == second->bound.bound);
+}
+
+// The search sizes stages by its own prices: of any stage of equal pipelines they are the simulator's, under every
+// sharding; passes take no less there.
+RC_GTEST_PROP(FullSearch, StagesNeedTheMemoryThatTheSimulatorSays, ()) {
+  const PlannerWorld world({.gpus = 6, .types = 1, .zones = 1});
+  const Profile profile(world.data);
+  simulator::Environment env = world.environment(profile);
+  const LayerCosts costs = simulator::layer_costs_for(env);
+  env.costs = &costs;
+  Request request = world.request;
+  const auto space = planner::make_search_space(request, env);
+  RC_PRE(space.has_value());
+  planner::StagePrices prices(request, *space, env);
+  const OptimizerSharding sharding = *rc::gen::elementOf(space->sharding);
+  const planner::DevicePool& pool = space->pools.front();
+  const int layers = prices.layers();
+  const int micro_batch = *rc::gen::elementOf(space->micro_batches);
+  const int degree = *rc::gen::elementOf(pool.tensor_parallel);
+  const int stages = *rc::gen::inRange(1, std::min(layers, std::max(1, pool.groups(degree))) + 1);
+  const int count = *rc::gen::inRange(1, std::max(1, pool.groups(degree) / stages) + 1);
+  planner::TemplateMix mix{.sharding = sharding, .groups = {{.column = {.micro_batch = micro_batch}, .count = count}}};
+  for (int i = 0; i < stages; ++i)
+    mix.groups[0].column.stages.push_back(
+        {.tensor_parallel = degree, .first = layers * i / stages, .last = layers * (i + 1) / stages});
+  request.job.global_batch = count * micro_batch;
+  const Plan plan = planner::make_plan(request, *space, mix, std::vector<planner::Share>{{0, count, 1}});
+  const auto prediction = simulator::simulate(plan, env);
+  RC_PRE(prediction.has_value());
+  for (const simulator::StagePrediction& row : prediction->stages) {
+    const planner::TemplateStage& stage = mix.groups[0].column.stages[static_cast<std::size_t>(row.stage)];
+    const planner::StageTable* table = prices.table(0, degree, micro_batch, Recompute::none, pool.largest_node());
+    RC_ASSERT(table != nullptr);
+    const planner::Sharing sharing{sharding, sharding == OptimizerSharding::none ? 1.0 : count};
+    double states = prices.states(*table, stage.first, stage.last, sharing);
+    // What reductions copy depends on the other stages, and is left out here.
+    const bool copies = world.framework.copies_reduced_gradients && !shards_gradients(sharding);
+    if (copies) states = row.memory.states().value();
+    if (!is_close(states, row.memory.states().value()))
+      RC_LOG() << to_string(sharding) << ", stage " << row.stage << " of " << stages << ", replicas " << count << ": "
+               << states << " instead of " << row.memory.states().value() << "\n";
+    RC_ASSERT(is_close(states, row.memory.states().value()));
+    RC_ASSERT(is_close(
+        prices.kept(*table, stage.first, stage.last),
+        (row.memory.activations + row.memory.logits).value() - (stage.last == layers ? table->extra_logits : 0.0)));
+    // In a node on its own a stage is never slower.
+    const planner::StageTable* quickest = prices.table(0, degree, micro_batch, Recompute::none, degree);
+    RC_ASSERT(quickest == nullptr ||
+              quickest->time(stage.first, stage.last) <= (row.forward + row.backward).value() * (1.0 + 1e-9));
+    // With as many replicas as there are, the search says that exactly this much memory is enough.
+    planner::DevicePool enough = pool;
+    enough.memory = row.memory.total() * (1.0 + 1e-9);
+    const int neighbours = (row.stage > 0 ? 1 : 0) + (row.stage + 1 < stages ? 1 : 0);
+    const auto in_flight = [&] {
+      return prices.max_in_flight(*table, enough, stage.first, stage.last, micro_batch, neighbours, sharing, false, 1);
+    };
+    RC_ASSERT(in_flight() == 1);
+    enough.memory = row.memory.total() * (1.0 - 1e-6);
+    RC_ASSERT(copies || in_flight() == 0);
+  }
+  RC_CLASSIFY(sharding == OptimizerSharding::zero2 && count > 1, "ZeRO-2");
+  RC_CLASSIFY(sharding == OptimizerSharding::zero3 && count > 1, "ZeRO-3");
 }
 
 /// The batch divided in every possible way.

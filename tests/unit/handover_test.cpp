@@ -229,7 +229,7 @@ TEST(Handover, TorchtitanRefusesWhatItCannotRun) {
   const Format format = Format::torchtitan;
   Plan plan = llama_plan({17, 34});
   plan.optimizer_sharding = OptimizerSharding::none;
-  expect_refused(format, plan, model, "replicas that share nothing", "--pin optimizer_sharding=zero1");
+  expect_refused(format, plan, model, "replicas that share nothing", "--pin optimizer_sharding=zero2");
   expect_refused(format, llama_plan({17, 34}, 1), model, "in a single pipeline", "--pin data_parallel=2");
   plan = llama_plan({17, 34});
   for (Stage& stage : plan.pipelines[0].stages) stage.recompute = Recompute::selective;

@@ -189,8 +189,7 @@ std::string problem(World world, const Plan& plan, double bytes) {
 
 TEST(Simulator, PlanThatDoesNotFitSaysWhichStageByHowMuchAndWhatToChange) {
   World world;
-  world.framework.supports_recompute = world.framework.supports_optimizer_sharding = true;
-  world.framework.supports_tensor_parallel = true;
+  world.framework.supports_recompute = world.framework.supports_tensor_parallel = true;
   for (LayerMemory& row : world.data.layer_memory) row.output = Bytes(20.0 * row.key.micro_batch);
   // 16·9256 + 460 + 7 + 1,000,000 = 1,148,563 bytes. No micro-batch, recomputation or sharding makes them 1 MiB.
   const Plan plan = World::plan(1, {{0, 6}}, 1);
@@ -223,7 +222,8 @@ TEST(Simulator, PlanThatDoesNotFitSaysWhichStageByHowMuchAndWhatToChange) {
 
 TEST(Simulator, AdviceOnMicroBatchesNamesThePipelineWhereTheyDiffer) {
   World world;
-  world.framework.supports_recompute = world.framework.supports_optimizer_sharding = false;
+  world.framework.supports_recompute = false;
+  world.framework.shardings.clear();
   Plan plan = World::join(World::plan(1, {{0, 6}}, 2), World::plan(1, {{0, 6}}, 1));
   plan.pipelines[1].micro_batch = 2;
   plan.job.global_batch = 4;

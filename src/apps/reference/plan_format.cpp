@@ -26,22 +26,24 @@ FileFormat plan_format() {
            "Ranges of layers are half-open: [0, 3] holds the layers 0, 1 and 2."},
       .tables =
           {{.name = "",
-            .keys = {schema_version_key(),
-                     {"micro_batch", "integer", "required", "sequences of a micro-batch"},
-                     {"schedule", "string", "required", "1f1b, gpipe or interleaved-1f1b"},
-                     {"optimizer_sharding", "string", "none",
-                      "zero1 divides the optimizer state of a stage among its replicas"},
-                     {"keep_together", "string", "pipelines",
-                      "what is placed at one leaf switch: the stages of a pipeline (pipelines), or the replicas of a "
-                      "stage (replicas)"},
-                     {"context_parallel", "integer", "1",
-                      "tensor-parallel groups of every stage, which divide each sequence: a stage takes "
-                      "tensor_parallel x context_parallel GPUs. Twice this divides sequence_length; for sailor-train "
-                      "tensor_parallel x context_parallel divides the model's key-value heads"},
-                     {"expert_parallel", "integer", "1",
-                      "GPUs that divide the experts of a layer, out of the count x context_parallel that hold the same "
-                      "layers: it divides them, and the experts, and takes no further GPUs. sailor-train does not "
-                      "compute it"}}},
+            .keys =
+                {schema_version_key(),
+                 {"micro_batch", "integer", "required", "sequences of a micro-batch"},
+                 {"schedule", "string", "required", "1f1b, gpipe or interleaved-1f1b"},
+                 {"optimizer_sharding", "string", "none",
+                  "zero1 divides the optimizer state of a stage among its replicas, zero2 also its gradients, zero3 "
+                  "also its weights"},
+                 {"keep_together", "string", "pipelines",
+                  "what is placed at one leaf switch: the stages of a pipeline (pipelines), or the replicas of a "
+                  "stage (replicas)"},
+                 {"context_parallel", "integer", "1",
+                  "tensor-parallel groups of every stage, which divide each sequence: a stage takes "
+                  "tensor_parallel x context_parallel GPUs. Twice this divides sequence_length; for sailor-train "
+                  "tensor_parallel x context_parallel divides the model's key-value heads"},
+                 {"expert_parallel", "integer", "1",
+                  "GPUs that divide the experts of a layer, out of the count x context_parallel that hold the same "
+                  "layers: it divides them, and the experts, and takes no further GPUs. sailor-train does not "
+                  "compute it"}}},
            {.name = "[job]",
             .about = "What is trained.",
             .keys = {{"model", "string", "required", "name or alias of a model, or the path of a model file (*.toml)"},

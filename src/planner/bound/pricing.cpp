@@ -32,13 +32,12 @@ std::shared_ptr<KnownReductions::Times> KnownReductions::of(const Branch& branch
 
 PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>& stop)
     : prices_(prices), space_(prices.space()), request_(prices.request()), stop_(stop) {
-  zero1_ = std::find(space_.sharding.begin(), space_.sharding.end(), OptimizerSharding::zero1) != space_.sharding.end();
+  shares_update_ = space_.sharding.back() != OptimizerSharding::none;
   interleaves_ =
       std::find(space_.schedules.begin(), space_.schedules.end(), Schedule::interleaved_1f1b) != space_.schedules.end();
   const auto& env = prices_.env();
   const auto state = env.framework.state_of(request_.job.precision);
-  double exchanged = state ? state->gradient.value() : 0.0;  // min bytes per parameter
-  if (state && zero1_) exchanged = std::min(exchanged, state->exchanged(OptimizerSharding::zero1).value());
+  const double exchanged = state ? min_exchanged(space_, *state) : 0.0;
   std::vector<double> amounts{0.0};  // bytes that layers [0, i) exchange, of all ranks together
   for (int layer = 0; layer < prices_.layers(); ++layer)
     amounts.push_back(amounts.back() + exchanged * prices_.parameters(layer, layer + 1));
@@ -94,7 +93,7 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
         singles_[p].push_back({.micro_batch = micro_batch,
                                .devices = candidate.tensor_parallel,
                                .time = time,
-                               .update = zero1_ || update == infinity ? 0.0 : update});
+                               .update = shares_update_ || update == infinity ? 0.0 : update});
       }
       all.insert(all.end(), candidates.begin(), candidates.end());
     }
@@ -124,7 +123,7 @@ PricingProblem::PricingProblem(const PricingProblem& other, StagePrices& prices)
       stop_(other.stop_),
       zone_(other.zone_),
       zones_(other.zones_),
-      zero1_(other.zero1_),
+      shares_update_(other.shares_update_),
       interleaves_(other.interleaves_),
       degrees_(other.degrees_),
       singles_(other.singles_),

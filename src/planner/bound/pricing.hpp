@@ -148,7 +148,7 @@ class PricingProblem {
   const std::function<bool()>& stop_;
   std::vector<std::size_t> zone_;  // by pool
   std::size_t zones_ = 0;
-  bool zero1_ = false;
+  bool shares_update_ = false;
   bool interleaves_ = false;
   std::vector<int> degrees_;                       // of all pools
   std::vector<std::vector<Single>> singles_;       // by pool

@@ -18,16 +18,14 @@ constexpr std::size_t max_cached = 4'000'000;  // bytes, of each program
 }  // namespace
 
 // Memory: a stage keeps as many micro-batches in flight as there are stages from it to the end, or as its pipeline has
-// when that is less; under GPipe more. ZeRO-1 may share the optimizer's state among any number of replicas, and a
-// pipeline alone copies no gradients. A stage is never slower on a node with fewer busy ranks, of which it is `degree`
+// when that is less; under GPipe more. ZeRO may share what it shards among any number of replicas, and a pipeline alone
+// copies no gradients. A stage is never slower on a node with fewer busy ranks, of which it is `degree`
 // itself.
 std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p, int micro_batch) {
   const SearchSpace& space = prices.space();
   const DevicePool& pool = space.pools[p];
   const int layers = prices.layers();
   const auto width = at(layers + 1);
-  const bool zero1 =
-      std::find(space.sharding.begin(), space.sharding.end(), OptimizerSharding::zero1) != space.sharding.end();
   std::vector<StageCandidate> candidates;
   for (const int degree : pool.tensor_parallel) {
     if (!space.allows(pool.type, degree, micro_batch)) continue;
@@ -47,8 +45,7 @@ std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p,
             if (light != nullptr) min_time = std::min(min_time, light->time(first, last));
           }
           const int neighbours = (first > 0 ? 1 : 0) + (last < layers ? 1 : 0);
-          const int fit = prices.max_in_flight(*table, pool, first, last, micro_batch, neighbours, zero1 ? 1e9 : 1.0,
-                                               false, deepest);
+          const int fit = prices.max_in_flight_of_any(*table, pool, first, last, micro_batch, neighbours, deepest);
           if (fit < 1) continue;  // the last stage has one neighbour less, and may fit where a shorter one does not
           max_fit = std::max(max_fit, fit);
           double quickest = table->time(first, last);

@@ -82,8 +82,7 @@ void PaperStages::add_candidates() {
         const auto [first, last] = layers_of(s);
         const int neighbours = (s > 0 ? 1 : 0) + (s + 1 < kind_.stages ? 1 : 0);
         const int wanted = std::min(kind_.in_flight, kind_.stages - s);
-        if (prices_.max_in_flight(*table, pool, first, last, kind_.micro_batch, neighbours, 1.0, false, wanted) <
-            wanted)
+        if (prices_.max_in_flight(*table, pool, first, last, kind_.micro_batch, neighbours, {}, false, wanted) < wanted)
           continue;
         any = true;
         for (const StageTable* t : tables) {
