@@ -98,9 +98,11 @@ std::string reason(Seconds TimeParts::*part, const Candidate& candidate) {
     const Stage& stage = pipeline.stages[static_cast<std::size_t>(slowest->stage)];
     int layers = 0;
     for (int c = 0; c < stage.chunks(); ++c) layers += stage.chunk(c).size();
-    return fmt::format("{} on {} tp{}, {} x {}", plural(static_cast<std::size_t>(layers), "layer"), stage.gpu,
+    const bool exchanges = shards_weights(candidate.plan.optimizer_sharding) && candidate.plan.data_parallel() > 1;
+    return fmt::format("{} on {} tp{}, {} x {}{}", plural(static_cast<std::size_t>(layers), "layer"), stage.gpu,
                        stage.tensor_parallel, pipeline.micro_batches,
-                       plural(static_cast<std::size_t>(candidate.plan.micro_batch_of(pipeline)), "sequence"));
+                       plural(static_cast<std::size_t>(candidate.plan.micro_batch_of(pipeline)), "sequence"),
+                       exchanges ? ", with what it waits for zero3's weights and gradients" : "");
   }
   if (part == &TimeParts::synchronization) {
     std::set<std::string> zones;

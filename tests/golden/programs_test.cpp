@@ -46,6 +46,35 @@ TEST_F(Programs, PlanPrintsATableAndWritesThePlan) {
   EXPECT_GT(json.at("cost_usd_per_iteration").get<double>(), 0.0);
 }
 
+// 8.03e9 parameters take 16 bytes each in bf16: 2 for weights, which ZeRO-2 keeps whole, or 16.1 GB; of the other 14
+// each of 16 ranks has 7.0 GB. An A10 has 22.5 GiB, and layers take more. ZeRO-3 divides all of it.
+TEST_F(Programs, FsdpPlansShardWeightsWhereNothingElseFits) {
+  const auto fsdp = [&](const std::string& pins) {
+    return run("sailor-plan", {"--gpus", "1x16:A10", "--model", "llama-3-8b", "--framework", "torch-fsdp",
+                               "--global-batch", "16", "--sequence-length", "2048", "--profile", "store.h5", "--pin",
+                               "pipeline_parallel=1,tensor_parallel=1,recompute=full" + pins, "--save-cluster",
+                               "a10.toml", "--explain", "-o", "fsdp.toml"});
+  };
+  const auto found = fsdp("");
+  ASSERT_EQ(found.exit_status, 0) << found.errors;
+  EXPECT_NE(found.output.find(", zero3: "), std::string::npos) << found.output;
+  EXPECT_NE(found.output.find("with what it waits for zero3's weights and gradients"), std::string::npos);
+  const std::string plan = read_text_file("fsdp.toml").value();
+  EXPECT_NE(plan.find("optimizer_sharding = \"zero3\"\n"), std::string::npos) << plan;
+  const auto as = [&](const std::string& sharding) {
+    std::string other = plan.substr(0, plan.find("[prediction]"));
+    write("other.toml", other.replace(other.find("zero3"), 5, sharding));
+    return run("sailor-simulate",
+               {"other.toml", "--profile", "store.h5", "--cluster", "a10.toml", "--framework", "torch-fsdp"});
+  };
+  expect_failure(as("zero1"), 1, "framework 'torch-fsdp' does not train with optimizer_sharding zero1");
+  const auto less = as("zero2");
+  EXPECT_NE((less.output + less.errors).find("it would fit with optimizer_sharding = \"zero3\""), std::string::npos)
+      << less.output << less.errors;
+  expect_failure(fsdp(",optimizer_sharding=zero2"), 3, "fits into memory");
+  expect_failure(fsdp(",optimizer_sharding=zero1"), 2, "framework torch-fsdp does not have it");
+}
+
 TEST_F(Programs, PlanForGpusInAWordNeedsNoFileAndNoClusterBeside) {
   const std::vector<std::string> gpus{"--gpus", "1x2:A100-40", "--model", "tiny-gpt", "--global-batch", "8"};
   std::vector<std::string> arguments = gpus;
