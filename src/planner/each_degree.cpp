@@ -4,10 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "planner/explain.hpp"
 #include "planner/search_space.hpp"
 #include "planner/solution_pool.hpp"
 
@@ -21,7 +25,11 @@ constexpr int max_context_parallel = 16;
 struct Degrees {
   int context = 1;
   int expert = 1;
+  bool operator==(const Degrees&) const = default;
 };
+constexpr Degrees undivided;
+
+std::string text_of(const Degrees& degrees) { return fmt::format("{} with {}", degrees.context, degrees.expert); }
 
 Request with_degrees(Request request, const Degrees& degrees) {
   request.pins.context_parallel = degrees.context;
@@ -102,27 +110,75 @@ class DegreeSearch {
         found.push_back(std::move(one->plans.front()));
       }
     if (!best) return fail(*failure);
-    Request full = with_degrees(request_, *best);
-    if (request_.effort.time) full.effort.time = *request_.effort.time / 2.0;
-    auto result = search_one_(full);
+    // Without dividing anything, too: what the search finds there must not be worse for trying more.
+    std::vector<Degrees> in_full{*best};
+    if (*best != undivided && contexts_.front() == 1 && experts_.front() == 1) in_full.push_back(undivided);
+    auto result = search_in_full(*best, in_full.size());
     if (!result) return result;
-    add(std::move(found), *best, *result);
+    result->degrees = fmt::format("Tried: context_parallel {} with expert_parallel {}; each briefly, {} in full.",
+                                  fmt::join(contexts_, ", "), fmt::join(experts_, ", "), text_of(*best));
+    if (in_full.size() > 1) {
+      if (auto other = search_in_full(undivided, in_full.size())) {
+        result->degrees.insert(result->degrees.rfind(" in full"), " and " + text_of(undivided));
+        result->degrees += bound_text(*other, *result);
+        add(std::move(*other), *result);
+      }
+    }
+    std::erase_if(found, [&](const Candidate& candidate) {
+      const Degrees degrees{candidate.plan.context_parallel, candidate.plan.expert_parallel};
+      return std::find(in_full.begin(), in_full.end(), degrees) != in_full.end();
+    });
+    add_plans(std::move(found), *result);
+    result->bound.gap = infinity;
+    result->bound.bound = request_.objective == Objective::cost ? 0.0 : infinity;
     return result;
   }
 
-  /// Adds the best plans of other degrees, and says what was tried.
-  void add(std::vector<Candidate> found, const Degrees& best, SearchResult& result) const {
-    result.bound.gap = infinity;
-    result.bound.bound = request_.objective == Objective::cost ? 0.0 : infinity;
-    result.degrees = fmt::format("Tried: context_parallel {} with expert_parallel {}; each briefly, {} and {} in full.",
-                                 fmt::join(contexts_, ", "), fmt::join(experts_, ", "), best.context, best.expert);
-    if (request_.pareto) return;
-    for (Candidate& other : found)
-      if (other.plan.context_parallel != best.context || other.plan.expert_parallel != best.expert)
-        result.plans.push_back(std::move(other));
-    const auto score = [&](const Candidate& candidate) {
-      return score_of(request_.objective, candidate.prediction.iteration_time, candidate.prediction.cost_per_iteration);
-    };
+  /// `searches`: how many such searches share the time.
+  Result<SearchResult> search_in_full(const Degrees& degrees, std::size_t searches) const {
+    Request full = with_degrees(request_, degrees);
+    if (request_.effort.time) full.effort.time = *request_.effort.time / (2.0 * static_cast<double>(searches));
+    return search_one_(full);
+  }
+
+  /// What is proved of the plans of `other`, compared with the best of both.
+  [[nodiscard]] std::string bound_text(const SearchResult& other, const SearchResult& result) const {
+    if (!std::isfinite(other.bound.gap) || other.bound.bound <= 0.0) return "";
+    const bool is_cost = request_.objective == Objective::cost;
+    const double found =
+        is_cost ? std::min(other.bound.found, result.bound.found) : std::max(other.bound.found, result.bound.found);
+    const double gap = is_cost ? found / other.bound.bound - 1.0 : other.bound.bound / found - 1.0;
+    if (gap <= 0.0) return " Without either no plan is better than the first.";
+    return fmt::format(" Without either no plan is more than {} better than the first.", at_most(gap));
+  }
+
+  void add(SearchResult other, SearchResult& result) const {
+    result.considered += other.considered;
+    result.did_not_fit += other.did_not_fit;
+    result.not_priced += other.not_priced;
+    if (result.why_not_priced.empty()) result.why_not_priced = std::move(other.why_not_priced);
+    if (other.stop != Stop::done) result.stop = other.stop;
+    add_plans(std::move(other.plans), result);
+  }
+
+  /// Best first; of a front, only what nothing else is better than in both time and cost.
+  void add_plans(std::vector<Candidate> plans, SearchResult& result) const {
+    std::move(plans.begin(), plans.end(), std::back_inserter(result.plans));
+    const auto time = [](const Candidate& one) { return one.prediction.iteration_time; };
+    const auto cost = [](const Candidate& one) { return one.prediction.cost_per_iteration; };
+    if (request_.pareto) {
+      std::stable_sort(result.plans.begin(), result.plans.end(), [&](const Candidate& a, const Candidate& b) {
+        return std::pair(time(a), cost(a)) < std::pair(time(b), cost(b));
+      });
+      std::optional<Usd> least;
+      std::erase_if(result.plans, [&](const Candidate& one) {
+        if (least && cost(one) >= *least) return true;
+        least = cost(one);
+        return false;
+      });
+      return;
+    }
+    const auto score = [&](const Candidate& one) { return score_of(request_.objective, time(one), cost(one)); };
     std::stable_sort(result.plans.begin(), result.plans.end(),
                      [&](const Candidate& a, const Candidate& b) { return score(a) < score(b); });
     if (result.plans.size() > request_.max_plans) result.plans.resize(request_.max_plans);

@@ -270,7 +270,7 @@ TEST(ParallelDegrees, ThePlannerTriesDegreesAndSaysWhich) {
   const auto found = world.search(request);
   ASSERT_TRUE(found.has_value()) << found.error().message();
   EXPECT_TRUE(
-      found->degrees.starts_with("Tried: context_parallel 1 with expert_parallel 1, 2, 4, 8; each briefly, 1 and "))
+      found->degrees.starts_with("Tried: context_parallel 1 with expert_parallel 1, 2, 4, 8; each briefly, 1 with "))
       << found->degrees;
   EXPECT_LE(found->plans.front().prediction.iteration_time, without->plans.front().prediction.iteration_time);
 
