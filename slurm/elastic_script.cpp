@@ -54,7 +54,7 @@ export -f is_excluded
 )bash");
   script.comment(
       fmt::format("A task. A rank that died starts again, {} times at most, and joins the training anew", restarts));
-  if (part == JobPart::job) script.comment("So does one whose node is no longer excluded");
+  if (part == JobPart::job) script.comment("A rank whose node is no longer excluded starts again, too");
   script.line("# shellcheck disable=SC2317  # tasks call it");
   script.line("rank() {");
   if (part == JobPart::companion)
@@ -153,22 +153,23 @@ kept_out() {
   for file in "$elastic"/left-out/*; do
     if [[ -e $file ]]; then nodes=${nodes:+$nodes,}${file##*/}; fi
   done
-  for node in $(left_by_training); do nodes=${nodes:+$nodes,}$node; done
+  for node in $left; do nodes=${nodes:+$nodes,}$node; done
   echo "$nodes"
 }
-# Nodes that the training is to leave, of those that Slurm knows: a wrong name would keep all companions out
+# Nodes that the training is to leave, of those that Slurm knows: a wrong name would keep all companions out. Fails where
+# slurmctld does not answer
 left_by_training() {
   local names
   if [[ ! -e $elastic/exclude ]]; then return 0; fi
   names=$(tr --squeeze-repeats '[:space:]' ',' <"$elastic/exclude")
   names=${names#,}
-  if [[ -n $names ]]; then sinfo --noheader --Node --nodes="${names%,}" --format=%N | sort --unique; fi
+  if [[ -n $names ]]; then sinfo --all --noheader --Node --nodes="${names%,}" --format=%N | sort --unique; fi
 }
-# Says once of each name in the file of excluded nodes that Slurm does not know it
+# Reports each name in the file of excluded nodes that Slurm does not know, once. As the functions that follow, it reads
+# `left`: what left_by_training() says
 declare -A unknown=()
 note_unknown_nodes() {
-  local name known
-  known=" $(left_by_training | tr '\n' ' ') "
+  local name known=" ${left//$'\n'/ } "
   while read -r name || [[ -n $name ]]; do
     if [[ -z $name || $known == *" $name "* || -n ${unknown[$name]-} ]]; then continue; fi
     unknown[$name]=1
@@ -178,8 +179,7 @@ note_unknown_nodes() {
 # How many nodes train or will train: of the job ($1, what squeue calls them) those that are fit and not excluded, and of
 # its companions ($2, a line each: job, state, node) all that have no node yet or one that is not excluded
 count_nodes() {
-  local node job number=0 out
-  out=" $(left_by_training | tr '\n' ' ') "
+  local node job number=0 out=" ${left//$'\n'/ } "
   for node in $(scontrol show hostnames "$1"); do
     if [[ $out != *" $node "* && ",$unfit," != *",$node,"* ]]; then number=$((number + 1)); fi
   done
@@ -198,11 +198,12 @@ keep_out_of() {
 # Keeps companion jobs in the queue until there are enough nodes. Each submission makes the next one wait longer:
 # companions that fail at once do not fill the queue
 keep_companions() {
-  local own theirs missing nodes nodes_before='' job period=30
+  local own theirs left missing nodes nodes_before='' job period=30
   while true; do
     note_lost_nodes
     if own=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N) && [[ -n $own ]] &&
-      theirs=$(squeue --noheader --me --array --name="$companions" --states=PENDING,CONFIGURING,RUNNING --format='%F %T %N'); then
+      theirs=$(squeue --noheader --me --array --name="$companions" --states=PENDING,CONFIGURING,RUNNING --format='%F %T %N') &&
+      left=$(left_by_training); then
       note_unknown_nodes
       nodes=$(kept_out)
       if [[ $nodes != "$nodes_before" ]]; then keep_out_of "$theirs" "$nodes"; fi

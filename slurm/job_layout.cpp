@@ -18,23 +18,21 @@ Result<JobLayout> lay_out_job(const Plan& plan, const std::vector<int>& devices_
       return fail(ErrorCode::invalid_input, fmt::format("nothing is known about nodes with {}", kinds[kind].first));
     sizes.add(kinds[kind].first, kinds[kind].second, devices_per_node[kind], 0);
   }
-  const auto nodes = nodes_of_stages(plan, sizes);
+  const auto nodes = nodes_of_ranks(plan, sizes);
   if (!nodes) return fail(nodes.error());
   struct Node {
     std::size_t kind = 0;
     int ranks = 0;
   };
   std::vector<Node> used;
-  auto node_of_stage = nodes->begin();
-  for (const Pipeline& pipeline : plan.pipelines)
-    for (int copy = 0; copy < pipeline.count; ++copy)
-      for (const Stage& stage : pipeline.stages) {
-        const auto node = static_cast<std::size_t>(*node_of_stage++);
-        if (node >= used.size()) used.resize(node + 1);
-        used[node].kind = static_cast<std::size_t>(
-            std::find(kinds.begin(), kinds.end(), std::pair(stage.gpu, stage.zone)) - kinds.begin());
-        used[node].ranks += stage.tensor_parallel;
-      }
+  for (const RankRole& role : rank_roles(plan)) {
+    const Stage& stage = stage_of(plan, role);
+    const auto node = static_cast<std::size_t>((*nodes)[static_cast<std::size_t>(role.rank)]);
+    if (node >= used.size()) used.resize(node + 1);
+    used[node].kind = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), std::pair(stage.gpu, stage.zone)) -
+                                               kinds.begin());
+    ++used[node].ranks;
+  }
   JobLayout layout;
   const bool in_order = kinds.size() == 1 && std::is_sorted(nodes->begin(), nodes->end());
   const int most = used.front().ranks;

@@ -29,7 +29,7 @@ struct JobLayout {
   bool in_plan_order = false;
 };
 
-/// Places ranks as nodes_of_stages() does, which the simulator assumes too. `devices_per_node`: by kinds_of(). Errors:
+/// Places ranks as nodes_of_ranks() does, which the simulator assumes too. `devices_per_node`: by kinds_of(). Errors:
 /// invalid_input (a tensor-parallel group larger than its nodes).
 Result<JobLayout> lay_out_job(const Plan& plan, const std::vector<int>& devices_per_node);
 Result<JobLayout> lay_out_job(const Plan& plan, const SbatchRequest& request);

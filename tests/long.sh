@@ -69,7 +69,7 @@ command_of() {
     writers) echo env SAILOR_KILLED_WRITERS=500 "$tests/unit_profile_durability" '--gtest_filter=*KilledWriters*' ;;
     folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;
     searches) echo env RC_PARAMS=max_success=2000 "$tests/unit_full_search" ;;
-    laws) echo "$sailor_root/experiments/planner_laws.py" --small --goal throughput --output /dev/null ;;
+    laws) echo "$sailor_root/experiments/planner_laws.py" --small --goal throughput --law type one-type zone space --output /dev/null ;;
     threads) echo "$sailor_root/tests/threads.sh" ;;
     builds) echo "$sailor_root/tests/compare_builds.sh" "${SAILOR_COMPARE_WITH:-HEAD~1}" ;;
   esac

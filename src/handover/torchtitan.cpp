@@ -38,7 +38,7 @@ Result<void> set_sharding(const Plan& plan, Settings& settings) {
   if (plan.optimizer_sharding == OptimizerSharding::none) {
     if (is_model_parallel(grid))
       return cannot_run(torchtitan_name, "replicas that share nothing (DDP) beside tensor or pipeline parallelism",
-                        "plan with --pin optimizer_sharding=zero2");
+                        "plan with --framework torch-fsdp --pin optimizer_sharding=zero2");
     settings.replicate = grid.data_parallel;
     return {};
   }

@@ -155,7 +155,8 @@ struct DegreeProblem {
 std::optional<DegreeProblem> degree_problem(const Plan& plan) {
   const int context = plan.context_parallel;
   const int expert = plan.expert_parallel;
-  // Each rank computes an early and a late part of the sequence, so that a causal mask leaves all the same work.
+  // In a ring each rank computes an early and a late part of the sequence, so that a causal mask leaves all the same
+  // work. sailor-train's ranks have one part each; the rule is the same for all frameworks.
   if (context > 1 && plan.job.sequence_length % (2 * context) != 0)
     return DegreeProblem{"context_parallel",
                          fmt::format("context_parallel {} divides sequences into {} parts (two for each rank), and "

@@ -44,10 +44,10 @@ class AlikePipelines {
         work_limit_(
             std::max(min_work, work_per_cube * space_.pools.size() * space_.pools.size() * space_.pools.size())) {
     const Limits& limits = request_.limits;
-    if (limits.throughput) latest_ = usual_above_events / *limits.throughput;
+    if (limits.throughput) max_time_ = usual_above_events / *limits.throughput;
     if (limits.wall_time)
-      latest_ = std::min(latest_, usual_above_events * limits.wall_time->value() / *request_.iterations);
-    if (limits.cost) dearest_ = usual_above_events * limits.cost->value();
+      max_time_ = std::min(max_time_, usual_above_events * limits.wall_time->value() / *request_.iterations);
+    if (limits.cost) max_cost_ = usual_above_events * limits.cost->value();
   }
 
   std::vector<Group> run() {
@@ -197,7 +197,7 @@ class AlikePipelines {
 
   /// The same, infinite where limits are broken. Without it the best that is found breaks them.
   [[nodiscard]] double score_within(double time, double usd_per_s) const {
-    return time > latest_ || time * usd_per_s > dearest_ ? infinity : score(time, usd_per_s);
+    return time > max_time_ || time * usd_per_s > max_cost_ ? infinity : score(time, usd_per_s);
   }
 
   /// Min score of template mixes of `count` pipelines with `rounds` micro-batches each.
@@ -384,8 +384,9 @@ class AlikePipelines {
   bool blocks_;
   bool reduces_;
   double bar_;
-  double latest_ = infinity;   // seconds and USD of an iteration by the closed form, beyond which hardly any plan keeps
-  double dearest_ = infinity;  // the limits
+  // Limits on seconds and USD of an iteration, widened by usual_above_events, as the closed form is pessimistic.
+  double max_time_ = infinity;
+  double max_cost_ = infinity;
   const StopCheck& stop_;
   int layers_;
   std::size_t max_of_each_;

@@ -57,6 +57,8 @@ class DegreeSearch {
     const int sequence = request.job.sequence_length;
     if (may_try && env.framework.supports_context_parallel && !pins.context_parallel)
       all_contexts_ = degrees_that_divide(sequence / 2, std::min(devices, max_context_parallel));
+    std::erase_if(all_contexts_,
+                  [&](int context) { return !can_exchange(env.model, env.framework.kernels, 1, context); });
     contexts_ = sequence >= long_sequence ? all_contexts_ : std::vector{1};
     if (pins.context_parallel) contexts_ = {*pins.context_parallel};
     const int experts = env.model.experts.count;
@@ -110,7 +112,7 @@ class DegreeSearch {
         found.push_back(std::move(one->plans.front()));
       }
     if (!best) return fail(*failure);
-    // Without dividing anything, too: what the search finds there must not be worse for trying more.
+    // Degrees of 1 are searched in full as well, so that trying more degrees never gives a worse plan.
     std::vector<Degrees> in_full{*best};
     if (*best != undivided && contexts_.front() == 1 && experts_.front() == 1) in_full.push_back(undivided);
     auto result = search_in_full(*best, in_full.size());
@@ -148,8 +150,10 @@ class DegreeSearch {
     const double found =
         is_cost ? std::min(other.bound.found, result.bound.found) : std::max(other.bound.found, result.bound.found);
     const double gap = is_cost ? found / other.bound.bound - 1.0 : other.bound.bound / found - 1.0;
-    if (gap <= 0.0) return " Without either no plan is better than the first.";
-    return fmt::format(" Without either no plan is more than {} better than the first.", at_most(gap));
+    if (gap <= 0.0) return " Of the plans that divide neither sequences nor experts, none is better than the first.";
+    return fmt::format(
+        " Of the plans that divide neither sequences nor experts, none is more than {} better than the first.",
+        at_most(gap));
   }
 
   void add(SearchResult other, SearchResult& result) const {

@@ -102,7 +102,7 @@ std::string reason(Seconds TimeParts::*part, const Candidate& candidate) {
     return fmt::format("{} on {} tp{}, {} x {}{}", plural(static_cast<std::size_t>(layers), "layer"), stage.gpu,
                        stage.tensor_parallel, pipeline.micro_batches,
                        plural(static_cast<std::size_t>(candidate.plan.micro_batch_of(pipeline)), "sequence"),
-                       exchanges ? ", with what it waits for zero3's weights and gradients" : "");
+                       exchanges ? ", including waits for the weights and gradients of zero3" : "");
   }
   if (part == &TimeParts::synchronization) {
     std::set<std::string> zones;

@@ -32,8 +32,8 @@ namespace {
 constexpr std::size_t kept_each = 2;
 constexpr std::size_t min_kept = 10;
 // Parts of the cluster (some of its zones with some of its GPU types) that are searched on their own: how many devices
-// the cluster may have, how much a thorough search may gain over a quick one, and after how many priced plans no
-// further thorough search begins.
+// the cluster may have, how much a thorough search may gain over a quick one, and after how many priced plans of
+// either kind no further search begins.
 constexpr int max_devices_of_parts = 64;
 constexpr double most_gained = 1.3;
 constexpr std::uint64_t work_on_parts = 50'000;
@@ -159,8 +159,10 @@ class Search {
       places.push_back({.zone = static_cast<std::size_t>(zone), .gpu = pool.type});
     }
     std::vector<std::pair<double, Request>> parts;  // with the score of the quick search
+    const std::uint64_t quick_end = result_.considered + work_on_parts;
     for (const Part& part : parts_of(places)) {
       if (part.size() == space_.pools.size()) continue;
+      if (result_.considered >= quick_end) break;
       Request request = request_of(part);
       request.effort.brief = true;
       const double score = add_plans_of_part(request, solutions);
@@ -374,7 +376,8 @@ class Search {
                                      .last = prices.layers() * (i + 1) / stages});
           const int all = request_.job.global_batch / column.micro_batch;
           // Under ZeRO-2 and ZeRO-3 more replicas need less memory.
-          const int most = shards_gradients(space_.sharding.back()) ? std::min(all, groups / stages) : 1;
+          const int allowed = std::min(groups, space_.max_gpus.value_or(space_.devices()) / degree);
+          const int most = shards_gradients(space_.sharding.back()) ? std::min(all, allowed / stages) : 1;
           const int count = pins.data_parallel.value_or(std::max(most, 1));
           if (all < count) break;
           std::vector<Share> shares{{0, count - all % count, all / count}};

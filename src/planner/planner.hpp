@@ -69,8 +69,8 @@ struct SearchProgress {
 
 /// Context and expert parallelism have one degree each for a whole plan. Those that are not pinned are tried, where the
 /// framework has them: expert_parallel of models with experts; context_parallel for sequences of at least 8192 tokens,
-/// and where nothing fits without it. Each pair of degrees is searched briefly, the best one in full; no bound is
-/// proved over several, or with degrees above 1.
+/// and where nothing fits without it. Each pair of degrees is searched briefly, the best one and 1 with 1 in full; a
+/// bound is proved only of plans that divide neither, and is said in SearchResult::degrees.
 ///
 /// Errors: not_found (partition, no measurement for any GPU of the cluster), infeasible (no plan fits or keeps the
 /// limits; says which limit binds and by how much), usage (pins that contradict the job, the framework or the cluster).

@@ -463,6 +463,12 @@ class SpaceMaker {
     const auto measured =
         env_.profile.tensor_parallel_degrees(env_.model.name, pool.gpu, job.precision, job.sequence_length);
     const bool estimable = env_.costs->can_estimate(pool.gpu, job.precision);
+    const Model& model = env_.model;
+    if (!can_exchange(model, env_.framework.kernels, request_.pins.tensor_parallel.value_or(1),
+                      space_.context_parallel))
+      return {Why::degree, fmt::format("framework {} exchanges heads of attention: tensor_parallel x context_parallel "
+                                       "has to divide the {} key-value heads of {}",
+                                       env_.framework.name, model.key_value_heads, model.name)};
     if (!measured.empty() || estimable)
       return {Why::degree,
               fmt::format("no tensor-parallel degree is left that {}divides the {} heads and fits into a node of {}",

@@ -287,7 +287,7 @@ void add_templates(StagePrices& prices, const TemplateRules& rules, const Segmen
   const auto replicas = [&] {
     return sharing_of(prices, fewer, segment.stages * segment.tensor_parallel, micro_batch).replicas;
   };
-  // What two replicas have room for is best for any number of them.
+  // Where the division for two replicas is the same, it is the same for every number in between.
   TemplateRules two = rules;
   two.share_of_pipelines = 0.0;
   two.sharing.replicas = 2.0;

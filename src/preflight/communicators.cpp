@@ -21,6 +21,10 @@ Communicators count_communicators(const Plan& plan, const Model& model) {
     ++of_rank[static_cast<std::size_t>(role.rank)];
     if (role.tensor_parallel_index == 0) ++found.of_job;
   }
+  if (plan.context_parallel > 1) {
+    for (int& count : of_rank) ++count;
+    found.of_job += plan.ranks() / plan.context_parallel;
+  }
   if (!of_rank.empty()) found.most_per_rank = *std::max_element(of_rank.begin(), of_rank.end());
   return found;
 }

@@ -14,7 +14,7 @@ struct Communicators {
 };
 
 /// Counts the communicators that sailor-train creates: sets of ranks that sum gradients of the same elements,
-/// tensor-parallel groups, and the world.
+/// tensor-parallel and context-parallel groups, and the world.
 Communicators count_communicators(const Plan& plan, const Model& model);
 
 }  // namespace sailor::preflight

@@ -81,7 +81,8 @@ double usual_slowdown(const Plan& plan, Seconds iteration, int ranks_per_host, i
       int layers = 0;
       for (int chunk = 0; chunk < stage.chunks(); ++chunk) layers += stage.chunk(chunk).size();
       const double passes = 2.0 * pipeline.micro_batches * layers;
-      const double rank = passes * (wait_s + (stage.tensor_parallel > 1 ? 2.0 * group_sum_s : 0.0)) +
+      const double rank = passes * (wait_s + (stage.tensor_parallel > 1 ? 2.0 * group_sum_s : 0.0) +
+                                    (plan.context_parallel > 1 ? 2.5 * group_sum_s : 0.0)) +
                           4.0 * message_s * pipeline.micro_batches * stage.chunks();
       busy += rank * plan.ranks_of(stage) * pipeline.count;
     }
@@ -146,7 +147,12 @@ Rehearsal rehearse(const Subject& subject, const RehearsalSettings& settings, co
       .overlap_reduction = subject.framework.overlaps_reduction,
       .after_layer =
           [&](int layer, Pass pass) {
-            const simulator::PassTimes passes = stage.table->passes({layer, layer + 1});
+            simulator::PassTimes passes = stage.table->passes({layer, layer + 1});
+            if (stage.exchanges != nullptr) {
+              const auto at = stage.exchanges->begin() + layer;
+              passes.forward += at[1].forward - at[0].forward;
+              passes.backward += at[1].backward - at[0].backward;
+            }
             rehearsal.compute(pass == Pass::forward ? passes.forward : passes.backward);
             profiled.after_layer(layer, pass);
           },

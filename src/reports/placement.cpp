@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "core/terminal.hpp"
 
@@ -30,9 +32,10 @@ std::string ranges(const std::vector<int>& ascending) {
 /// "pipeline 0: stages 0, 1 (tp2); pipelines 1-3: stage 0": tensor-parallel stages have their degree.
 std::string what_is_held(const Plan& plan, const std::vector<RankRole>& roles, const std::vector<int>& ranks) {
   std::map<int, std::vector<std::string>> stages;  // by pipeline
+  std::set<std::pair<int, int>> listed;            // pipeline and stage: context-parallel groups of one are together
   for (const int rank : ranks) {
     const RankRole& role = roles[static_cast<std::size_t>(rank)];
-    if (role.tensor_parallel_index > 0) continue;
+    if (role.tensor_parallel_index > 0 || !listed.emplace(role.pipeline, role.stage).second) continue;
     const int degree = stage_of(plan, role).tensor_parallel;
     stages[role.pipeline].push_back(degree == 1 ? std::to_string(role.stage)
                                                 : fmt::format("{} (tp{})", role.stage, degree));

@@ -178,6 +178,7 @@ class CostModel::Pricer {
                                                       .beyond = spread ? Reach::across : Reach::leaf});
     if (!exchanges) return fail(exchanges.error());
     const std::vector<PassTimes>& times = (*exchanges)->times;
+    costs_.stages[stage].exchanges = &times;
     const auto first = static_cast<std::size_t>(layers.first);
     const auto last = static_cast<std::size_t>(layers.last);
     passes.forward += times[last].forward - times[first].forward;

@@ -26,6 +26,8 @@ struct StageCosts {
   int entry = 0;
   int stage = 0;
   const LayerTable* table = nullptr;
+  /// Messages among ranks that divide sequences or experts, of the model's layers [0, i); null without them.
+  const std::vector<PassTimes>* exchanges = nullptr;
   Seconds forward{};  ///< of all chunks
   Seconds backward{};
   Seconds update{};

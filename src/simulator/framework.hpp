@@ -23,7 +23,8 @@ namespace sailor::simulator {
 struct StateBytes {
   Bytes weight{};
   Bytes gradient{};
-  Bytes optimizer{};  ///< moments, and fp32 master weights of bf16 or fp16 ones: divided by OptimizerSharding::zero1
+  Bytes optimizer{};  ///< moments, and fp32 master weights of bf16 or fp16 ones: sharded under every OptimizerSharding
+                      ///< but none
   Bytes copy{};       ///< second copy of the gradients: flattened, or accumulated in fp32
 
   /// Bytes that replicas exchange, as those of one all-reduce. Without ZeRO they are the gradients. Under ZeRO-1 and

@@ -123,10 +123,14 @@ TEST_F(Rehearsal, DividedSequencesTakeTheSimulatorsTime) {
   write_plan({four_stages(1, 8)});
   Plan plan = load_plan(folder_ / "plan.toml").value();
   plan.context_parallel = 2;
-  ASSERT_TRUE(save_plan(plan, folder_ / "plan.toml"));
-  ASSERT_EQ(rehearse(16, "--rehearse-slowdown 0"), 0) << errors();
-  EXPECT_NEAR(time_error(), 0.0, 0.05) << output();
-  expect_memory_as_simulated(4);
+  for (const char* framework : {"megatron-deepspeed", "sailor"}) {  // a ring, and exchanges of heads
+    SCOPED_TRACE(framework);
+    ASSERT_TRUE(save_plan(plan, folder_ / "plan.toml"));
+    ASSERT_EQ(rehearse(16, "--rehearse-slowdown 0", framework), 0) << errors();
+    EXPECT_NEAR(time_error(), 0.0, 0.05) << output();
+    ASSERT_EQ(memory().size(), 4u) << output();
+    EXPECT_EQ(memory()[0].ranks, 4);
+  }
 }
 
 TEST_F(Rehearsal, UnequalPipelinesOnSixteenRanksTakeTheSimulatorsTime) {

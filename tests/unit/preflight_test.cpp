@@ -963,6 +963,10 @@ TEST(CountCommunicators, CountsSetsOfRanksThatSumTheSame) {
   plan.pipelines[0].stages = {stage(0, 3, "cpu"), stage(3, 6, "cpu")};
   EXPECT_EQ(count_communicators(plan, gpt).most_per_rank, 3);
   EXPECT_EQ(count_communicators(plan, gpt).of_job, 4);
+  // Two ranks for each of these four, which exchange heads: a group for each pair.
+  plan.context_parallel = 2;
+  EXPECT_EQ(count_communicators(plan, gpt).most_per_rank, 4);
+  EXPECT_EQ(count_communicators(plan, gpt).of_job, 8);
 }
 
 TEST(System, FindsTheFolderAboveACheckpointFolderThatIsNotThere) {

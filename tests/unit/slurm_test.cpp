@@ -605,6 +605,15 @@ TEST_F(SbatchScript, KeepsTensorParallelGroupsOnOneNode) {
   EXPECT_EQ(layout_of(plan(1, {stage(0, 6, "GH200-96", 8)}), {4}).find("tensor_parallel 8 needs more"), 0U);
 }
 
+TEST_F(SbatchScript, CountsTheRanksThatDivideSequences) {
+  Plan divided = plan(2, {stage(0, 6)});
+  divided.context_parallel = 4;
+  EXPECT_EQ(layout_of(divided, {4}), "in order: 0: 2 x 4");
+  EXPECT_EQ(layout_of(divided, {8}), "in order: 0: 1 x 8");
+  divided.context_parallel = 8;  // a stage on two nodes
+  EXPECT_EQ(layout_of(divided, {4}), "in order: 0: 4 x 4");
+}
+
 TEST_F(SbatchScript, MakesAComponentOfEachKindOfNode) {
   Plan zones = plan(2, {stage(0, 3), stage(3, 6)});
   zones.pipelines[0].stages[1].zone = "east";

@@ -136,7 +136,7 @@ void print_report(const Inputs& inputs, const IterationTimes& times, Seconds sim
     const Stage& described = pipeline.stages[static_cast<std::size_t>(stage.stage)];
     const Bytes need = std::max(needs[i].tensors, needs[i].profiled);
     table.add_row({std::to_string(stage.entry), std::to_string(stage.stage), described.gpu,
-                   std::to_string(described.tensor_parallel * pipeline.count), std::to_string(needs[i].communicators),
+                   std::to_string(inputs.plan.ranks_of(described) * pipeline.count), std::to_string(needs[i].communicators),
                    gibibytes(needs[i].tensors), gibibytes(needs[i].profiled), gibibytes(stage.memory.total()),
                    stage.capacity ? gibibytes(*stage.capacity) : "-",
                    !stage.capacity ? "" : (need <= *stage.capacity ? "yes" : "no")});

@@ -299,7 +299,7 @@ class RingOperation final : public SocketOperation {
 /// message at a time.
 class AllToAllOperation final : public SocketOperation {
  public:
-  /// Connections to and from the members of a group, by their rank in it; those of this rank are null.
+  /// Connections to and from the members of a group, by their rank in it; null for this rank.
   struct Peers {
     std::vector<std::shared_ptr<Connection>> to;
     std::vector<std::shared_ptr<Connection>> from;
@@ -350,29 +350,14 @@ class AllToAllOperation final : public SocketOperation {
 
 class SocketGroup final : public HostGroup {
  public:
-  SocketGroup(std::shared_ptr<Context> context, const std::vector<int>& ranks, std::uint64_t id)
-      : context_(std::move(context)), ring_(std::make_shared<Ring>()) {
-    ring_->name = fmt::format("ranks {}", fmt::join(ranks, ","));
-    const int own = context_->settings.rank;
-    ring_->size = static_cast<int>(ranks.size());
-    ring_->rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), own) - ranks.begin());
+  SocketGroup(std::shared_ptr<Context> context, std::vector<int> ranks, std::uint64_t id)
+      : context_(std::move(context)), ranks_(std::move(ranks)), id_(id), ring_(std::make_shared<Ring>()) {
+    ring_->name = fmt::format("ranks {}", fmt::join(ranks_, ","));
+    ring_->size = static_cast<int>(ranks_.size());
+    ring_->rank = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), own()) - ranks_.begin());
     if (ring_->size == 1) return;
-    const auto connect = [&](int from, int to) {
-      return std::make_shared<Connection>(
-          context_,
-          ConnectionKey{
-              .job = context_->settings.job, .epoch = context_->settings.epoch, .from = from, .to = to, .id = id},
-          from == own ? to : from);
-    };
-    // A connection is made when it is first used.
-    auto peers = std::make_shared<AllToAllOperation::Peers>();
-    for (const int rank : ranks) {
-      peers->to.push_back(rank == own ? nullptr : connect(own, rank));
-      peers->from.push_back(rank == own ? nullptr : connect(rank, own));
-    }
-    ring_->to_next = peers->to[static_cast<std::size_t>((ring_->rank + 1) % ring_->size)];
-    ring_->from_previous = peers->from[static_cast<std::size_t>((ring_->rank + ring_->size - 1) % ring_->size)];
-    peers_ = std::move(peers);
+    ring_->to_next = connection(own(), at(ring_->rank + 1));
+    ring_->from_previous = connection(at(ring_->rank - 1), own());
   }
 
   int rank() const override { return ring_->rank; }
@@ -391,6 +376,7 @@ class SocketGroup final : public HostGroup {
     return make({.name = "reduce-scatter", .data = data, .count = count, .scatters = true});
   }
   std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, std::int64_t count) override {
+    if (peers_ == nullptr) peers_ = connect_all();
     return std::make_unique<AllToAllOperation>(context_, ring_, peers_, from, to, count);
   }
 
@@ -398,9 +384,33 @@ class SocketGroup final : public HostGroup {
   std::unique_ptr<HostOperation> make(const RingOperation::Work& work) {
     return std::make_unique<RingOperation>(context_, ring_, work);
   }
+  [[nodiscard]] int own() const { return context_->settings.rank; }
+  /// The rank at a place of the ring.
+  [[nodiscard]] int at(int place) const { return ranks_[static_cast<std::size_t>((place + size()) % size())]; }
+  [[nodiscard]] std::shared_ptr<Connection> connection(int from, int to) const {
+    return std::make_shared<Connection>(
+        context_,
+        ConnectionKey{
+            .job = context_->settings.job, .epoch = context_->settings.epoch, .from = from, .to = to, .id = id_},
+        from == own() ? to : from);
+  }
+  /// To and from all others; neighbours in the ring use its connections.
+  [[nodiscard]] std::shared_ptr<const AllToAllOperation::Peers> connect_all() const {
+    auto peers = std::make_shared<AllToAllOperation::Peers>();
+    for (const int rank : ranks_) {
+      const bool is_next = rank == at(ring_->rank + 1);
+      const bool is_previous = rank == at(ring_->rank - 1);
+      peers->to.push_back(rank == own() ? nullptr : is_next ? ring_->to_next : connection(own(), rank));
+      peers->from.push_back(rank == own() ? nullptr : is_previous ? ring_->from_previous : connection(rank, own()));
+    }
+    return peers;
+  }
+
   std::shared_ptr<Context> context_;
+  std::vector<int> ranks_;
+  std::uint64_t id_;
   std::shared_ptr<Ring> ring_;
-  std::shared_ptr<const AllToAllOperation::Peers> peers_;
+  std::shared_ptr<const AllToAllOperation::Peers> peers_;  // null before the first all-to-all
 };
 
 class SocketTransport final : public Transport {

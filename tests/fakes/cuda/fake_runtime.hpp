@@ -262,7 +262,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
 }
 inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                                      std::size_t width, std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
-  if (width > to_pitch || width > from_pitch) std::abort();  // cudaErrorInvalidPitchValue
+  if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
   stream->queue.put([=] {
     for (std::size_t row = 0; row < height; ++row)
       std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
