@@ -30,20 +30,10 @@ std::vector<HostDevices> hosts_of(std::span<const MemberFacts> members) {
   return hosts;
 }
 
-const Stage& stage_of_rank(const Plan& plan, int rank) {
-  int first = 0;
-  for (const Pipeline& pipeline : plan.pipelines)
-    for (int copy = 0; copy < pipeline.count; ++copy)
-      for (const Stage& stage : pipeline.stages) {
-        first += plan.ranks_of(stage);
-        if (rank < first) return stage;
-      }
-  return plan.pipelines.back().stages.back();
-}
-
 /// The ranks by what the members want; empty if that does not determine all ranks.
 std::vector<std::size_t> wanted_ranks(const Plan& plan, std::span<const MemberFacts> members) {
   std::vector<std::size_t> order(static_cast<std::size_t>(plan.ranks()), members.size());
+  const std::vector<RankRole> roles = rank_roles(plan);
   std::vector<std::size_t> spares;
   for (std::size_t i = 0; i < members.size(); ++i) {
     const int wanted = members[i].wanted_rank;
@@ -51,7 +41,7 @@ std::vector<std::size_t> wanted_ranks(const Plan& plan, std::span<const MemberFa
       spares.push_back(i);
       continue;
     }
-    const Stage& stage = stage_of_rank(plan, wanted);
+    const Stage& stage = stage_of(plan, roles[static_cast<std::size_t>(wanted)]);
     if (stage.gpu != members[i].gpu || (!stage.zone.empty() && stage.zone != members[i].zone)) return {};
     if (order[static_cast<std::size_t>(wanted)] != members.size()) return {};
     order[static_cast<std::size_t>(wanted)] = i;
@@ -65,11 +55,14 @@ std::vector<std::size_t> wanted_ranks(const Plan& plan, std::span<const MemberFa
 
 Result<void> complete_facts(MemberFacts& facts, const Plan& plan) {
   const bool has_rank = facts.wanted_rank >= 0 && facts.wanted_rank < plan.ranks();
+  const auto own_stage = [&]() -> const Stage& {
+    return stage_of(plan, rank_roles(plan)[static_cast<std::size_t>(facts.wanted_rank)]);
+  };
   if (facts.gpu.empty()) {
     std::set<std::string> types;
     for (const auto& [gpu, zone] : kinds_of(plan)) types.insert(gpu);
     if (has_rank)
-      facts.gpu = stage_of_rank(plan, facts.wanted_rank).gpu;
+      facts.gpu = own_stage().gpu;
     else if (types.size() == 1)
       facts.gpu = *types.begin();
     else
@@ -83,7 +76,7 @@ Result<void> complete_facts(MemberFacts& facts, const Plan& plan) {
     for (const auto& [gpu, zone] : kinds_of(plan))
       if (gpu == facts.gpu) zones.insert(zone);
     if (has_rank)
-      facts.zone = stage_of_rank(plan, facts.wanted_rank).zone;
+      facts.zone = own_stage().zone;
     else if (zones.size() == 1)
       facts.zone = *zones.begin();
     else if (zones.size() > 1)

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/files.hpp"
+#include "core/names.hpp"
 #include "core/terminal.hpp"
 #include "core/toml_reader.hpp"
 
@@ -200,11 +201,7 @@ std::string_view to_string(OptimizerSharding sharding) { return sharding_names[s
 std::string_view to_string(KeepTogether what) { return together_names[static_cast<std::size_t>(what)]; }
 
 Result<Precision> parse_precision(std::string_view text) {
-  const auto found = std::find(precision_names.begin(), precision_names.end(), text);
-  if (found == precision_names.end())
-    return fail(ErrorCode::invalid_input, fmt::format("precision '{}' is not known", text),
-                fmt::format("use one of: {}", fmt::join(precision_names, ", ")));
-  return static_cast<Precision>(found - precision_names.begin());
+  return parse_name<Precision>("precision", text, precision_names);
 }
 
 std::vector<std::string> precision_choices() { return {precision_names.begin(), precision_names.end()}; }
@@ -216,19 +213,11 @@ Result<void> check_precision(Precision precision, bool on_gpus) {
 }
 
 Result<Schedule> parse_schedule(std::string_view text) {
-  const auto found = std::find(schedule_names.begin(), schedule_names.end(), text);
-  if (found == schedule_names.end())
-    return fail(ErrorCode::invalid_input, fmt::format("schedule '{}' is not known", text),
-                fmt::format("use one of: {}", fmt::join(schedule_names, ", ")));
-  return static_cast<Schedule>(found - schedule_names.begin());
+  return parse_name<Schedule>("schedule", text, schedule_names);
 }
 
 Result<OptimizerSharding> parse_optimizer_sharding(std::string_view text) {
-  const auto found = std::find(sharding_names.begin(), sharding_names.end(), text);
-  if (found == sharding_names.end())
-    return fail(ErrorCode::invalid_input, fmt::format("optimizer_sharding '{}' is not known", text),
-                fmt::format("use one of: {}", fmt::join(sharding_names, ", ")));
-  return static_cast<OptimizerSharding>(found - sharding_names.begin());
+  return parse_name<OptimizerSharding>("optimizer_sharding", text, sharding_names);
 }
 
 bool Stage::holds(int layer) const {

@@ -143,7 +143,7 @@ class DegreeSearch {
     return search_one_(full);
   }
 
-  /// What is proved of the plans of `other`, compared with the best of both.
+  /// The sentence that says what is proved of the plans of `other`, compared with the best of both.
   [[nodiscard]] std::string bound_text(const SearchResult& other, const SearchResult& result) const {
     if (!std::isfinite(other.bound.gap) || other.bound.bound <= 0.0) return "";
     const bool is_cost = request_.objective == Objective::cost;

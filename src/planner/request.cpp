@@ -8,6 +8,7 @@
 #include <charconv>
 #include <map>
 
+#include "core/names.hpp"
 #include "core/text.hpp"
 #include "planner/planner.hpp"
 
@@ -91,11 +92,7 @@ std::string_view to_string(Heuristic heuristic) { return heuristic_names[static_
 std::vector<std::string> heuristic_choices() { return {heuristic_names.begin(), heuristic_names.end()}; }
 
 Result<Heuristic> parse_heuristic(std::string_view text) {
-  const auto found = std::find(heuristic_names.begin(), heuristic_names.end(), text);
-  if (found == heuristic_names.end())
-    return fail(ErrorCode::usage, fmt::format("heuristic '{}' is not known", text),
-                fmt::format("use one of: {}", fmt::join(heuristic_names, ", ")));
-  return static_cast<Heuristic>(found - heuristic_names.begin());
+  return parse_name<Heuristic>("heuristic", text, heuristic_names, ErrorCode::usage);
 }
 
 std::string_view to_string(Stop stop) {

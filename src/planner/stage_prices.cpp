@@ -45,7 +45,7 @@ StageTable make_table(const simulator::LayerTable& layers, const std::vector<int
   return table;
 }
 
-/// Of any number of replicas, ZeRO-2 needs no more memory than ZeRO-1, and that no more than none: each keeps less
+/// ZeRO-2 needs no more memory than ZeRO-1 on any number of replicas, and that no more than none: each keeps less
 /// whole, and the gradients of one layer are part of those of a stage. ZeRO-3 keeps weights of two layers whole, which
 /// may be more than those of a short stage.
 std::vector<OptimizerSharding> lightest_of(const std::vector<OptimizerSharding>& shardings) {

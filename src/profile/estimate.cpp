@@ -220,8 +220,8 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       sizes.activation = Bytes(kept);
       // Gradients of the scores and of the widest array; everything that is recomputed.
       sizes.workspace = Bytes(scores + (again ? 3.0 * arrays.hidden + arrays.widest : arrays.hidden) + all - kept);
-      // Of a ring: keys and values that arrive while others are in use, and the same for their gradients. Of an
-      // all-to-all: queries, keys and values that leave, and those that arrive.
+      // A ring holds keys and values that arrive while others are in use, and the same for their gradients; an
+      // all-to-all queries, keys and values that leave, and those that arrive.
       const ExchangeWork exchange = exchange_work(model, key, kernels);
       sizes.workspace += exchange.ring_step * 4.0 + exchange.forward_heads * 2.0;
       break;

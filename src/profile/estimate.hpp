@@ -22,7 +22,7 @@ enum class Attention {
 };
 std::string_view to_string(Attention attention);
 
-/// What context-parallel ranks exchange for attention.
+/// How context-parallel ranks exchange what attention needs.
 enum class ContextExchange {
   ring,       ///< keys and values go round among the ranks (Liu et al. 2023)
   all_to_all  ///< ranks exchange their tokens for whole sequences of a part of the heads, and back (Jacobs et al.

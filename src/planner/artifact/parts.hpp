@@ -1,4 +1,4 @@
-// What tells parts of a cluster apart, and the orders in which stages over several zones fill them.
+// A key that tells parts of a cluster apart, and the orders in which stages over several zones fill them.
 #pragma once
 
 #include <vector>
