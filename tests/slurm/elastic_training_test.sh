@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # An elastic training on a live Slurm, with sailor-controller and sailor-train: a rank is killed, a node crashes, a
-# companion job joins, and the training ends with the losses of one that nobody disturbed; a node that is drained, and
-# a companion whose time is up, are left without a loss.
+# companion job joins, the job is stopped by a signal and requeues itself, and the training ends with the losses of one
+# that nobody disturbed; a node that is drained, and a companion whose time is up, are left without a loss.
 #
 # shellcheck disable=SC2317,SC2329  # tests are called by name
 # shellcheck disable=SC2015  # expect_in ends a test that fails
@@ -34,12 +34,16 @@ PLAN
 seq 20000 >"$work/text"
 "$bin_dir/sailor-data" bytes --output "$work/numbers" "$work/text" || exit 1
 
+# How many iterations a job does depends on RUN.iterations when it starts: at first more than any machine does while all
+# that is to happen happens, and after that, when it was stopped and requeued, some more than it has done.
+endless=654321
 # elastic RUN ITERATIONS [MIN]: on MIN to two nodes, two unless given; its id in $id. The queue is looked at often, so that the test need not be long.
 # The learning rate is low, so that rounding grows little in the many iterations that fast machines do.
 elastic() {
   "$bin_dir/sailor-submit" plan.toml --run-directory "$1" --data numbers --iterations "$2" -t 10 --checkpoints "$1/kept" \
     --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --learning-rate 0.0002 --elastic "${3:-2}-2" --export "$1.sbatch" || exit 1
-  sed -i 's/ period=30$/ period=3/' "$1.sbatch"
+  echo "$2" >"$1.iterations"
+  sed -i "s/ period=30$/ period=3/; s|$endless|\"\$(<$work/$1.iterations)\"|" "$1.sbatch"
   id=$(sbatch --parsable "$1.sbatch") || exit 1
   log=$work/$1/slurm-$id.out
   before_long 20 test -e "$log"
@@ -69,17 +73,22 @@ trains_at() { [[ $(losses "$log" | wc -l) -ge $1 ]]; } # ITERATIONS
 
 joined_again() { [[ $(grep -c 'on x3 has joined' "$log") -gt 2 ]]; }
 
+has_ended() { [[ $(state) != @(PENDING|CONFIGURING|RUNNING|COMPLETING|REQUEUED) ]]; }
+# Stops the job of RUN as Slurm does before a time limit. It goes on, and ends a little later.
+stop_and_end() { # RUN
+  echo $(($(losses "$log" | awk 'END { print $1 }') + 100)) >"$1.iterations"
+  scancel --signal=USR2 "$id" || return 1
+  before_long 60 grep -q '^# ended with status 75' "$log"
+  before_long 60 grep -q '^# epoch 1: .* from iteration [1-9]' "$log"
+  before_long 180 has_ended
+  expect_in "$(state)" COMPLETED || return 1
+  before_long 30 queue_is_empty
+}
+
 trains_on_when_ranks_and_nodes_are_lost_and_come() {
-  local rank begin iterations companion
-  # As many iterations as take about 70 s here: long enough for all that is to happen.
-  elastic probe 20
-  before_long 60 trains_at 1
-  begin=$EPOCHREALTIME
-  before_long 60 queue_is_empty
-  iterations=$(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { n = int(70 * 19 / (b - a)); print n < 60 ? 60 : n }')
-  echo "$iterations" >iterations
-  elastic wild "$iterations" 1
-  before_long 30 trains_at 10
+  local rank iterations companion
+  elastic wild "$endless" 1
+  before_long 60 trains_at 10
   rank=$(pgrep -f "sailor-train $work/wild/plan.toml" | tail -n 1) || return 1
   kill -KILL "$rank"
   before_long 30 grep -q 'go on at iteration' "$log"
@@ -93,12 +102,15 @@ trains_on_when_ranks_and_nodes_are_lost_and_come() {
   before_long 60 grep -q 'a process on x3, which is excluded, has left' "$log"
   expect_in "$(grep -m 1 '(planned change: x3 is excluded; ' "$log")" 'from memory' 'excluded; 0 iterations again' || return 1
   before_long 60 joined_again
-  before_long 120 queue_is_empty
-  expect_in "$(state)" COMPLETED
+  stop_and_end wild || return 1
+  expect_in "$(cat "$log")" '# node x2 was left out: it failed in the job of the training' 'lost a rank on x2: it ' || return 1
   losses "$log" >wild.txt
-  expect_in "$(tail -n 12 "$log")" '# node x2 was left out: it failed in the job of the training' 'lost a rank on x2: it ' || return 1
+  iterations=$(<wild.iterations)
+
+  "$testcluster" start-node "$work/c" x2
+  before_long 30 all_idle
   elastic calm "$iterations"
-  before_long 150 queue_is_empty
+  before_long 300 queue_is_empty
   expect_in "$(state)" COMPLETED
   losses "$log" >calm.txt
   # To rounding: other numbers of ranks add in another order.
@@ -109,12 +121,10 @@ trains_on_when_ranks_and_nodes_are_lost_and_come() {
 
 leaves_a_node_that_is_drained() {
   local watcher node status=0
-  "$testcluster" start-node "$work/c" x2
-  before_long 30 all_idle
   "$bin_dir/sailor-profile" layers --model tiny-gpt --micro-batches 1,2 --sequence-length 64 --time-budget 1 --store store >/dev/null || return 1
   # Links are not measured, but stated.
   { cat "$source_dir/slurm/sites/testcluster.toml" && printf '[check]\nsend_between_nodes_bytes_per_s = 1e9\nsend_within_node_bytes_per_s = 1e9\n'; } >site.toml
-  elastic drained "$(<iterations)" 1
+  elastic drained "$endless" 1
   before_long 30 trains_at 5
   node=$(scontrol show hostnames "$(squeue -h -j "$id" -o %N)" | tail -n 1)
   "$bin_dir/sailor-plan" -p all --model tiny-gpt --global-batch 8 --sequence-length 64 --profile store --framework sailor --site ./site.toml \
@@ -129,8 +139,7 @@ leaves_a_node_that_is_drained() {
   scontrol update "nodename=$node" state=resume
   before_long 20 grep -q "the training may use $node again" watched
   before_long 30 bash -c "sed '1,/a process on $node, which is excluded, has left/d' '$log' | grep -q 'on $node has joined'"
-  before_long 120 queue_is_empty
-  expect_in "$(state)" COMPLETED
+  stop_and_end drained || return 1
   # The training is over, and so is watching it.
   wait "$watcher" || status=$?
   expect_in "$(cat watch-errors)" "the training of 'drained/elastic' has ended" || return 1
