@@ -188,6 +188,8 @@ int main() {
     loss_and_optimizer(bench, 8192, 50272);
     attention(bench, {.sequences = 4, .sequence_length = 2048, .heads = 16, .key_value_heads = 16, .head_width = 64});
     attention(bench, {.sequences = 4, .sequence_length = 2048, .heads = 20, .key_value_heads = 20, .head_width = 128});
+    attention(bench, {.sequences = 4, .sequence_length = 4096, .heads = 16, .key_value_heads = 16, .head_width = 128});
+    attention(bench, {.sequences = 1, .sequence_length = 8192, .heads = 32, .key_value_heads = 8, .head_width = 128});
   } catch (const std::exception& error) {
     fmt::print("no usable GPU: {}\n", error.what());
     return 3;

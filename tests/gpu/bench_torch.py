@@ -2,8 +2,8 @@
 """Iterations of a model in PyTorch on one GPU, to put beside those of bench_models: tokens/s, model FLOP utilisation,
 memory, loss.
 
-Usage: bench_torch.py MODEL SEQUENCES LENGTH MICRO_BATCHES [none|full] [--blocks N] [--iterations N] [--no-compile]
-                      [--device cuda|cpu]
+Usage: bench_torch.py MODEL SEQUENCES LENGTH MICRO_BATCHES [none|full] [--blocks N] [--iterations N]
+                      [--compile whole|blocks | --no-compile] [--device cuda|cpu]
 
 The model is built from the same file as Sailor's (profiles/models/MODEL.toml): torch.compile, fused attention (SDPA),
 fused AdamW, gradients clipped at 1. The state is Sailor's: parameters, gradients and moments in float32, computing in
@@ -131,6 +131,9 @@ class Transformer(nn.Module):
                 x = checkpoint(block, x, self.cos, self.sin, use_reentrant=False)
             else:
                 x = block(x, self.cos, self.sin)
+        return self.loss(x, targets)
+
+    def loss(self, x, targets):
         logits = self.head(self.outward(self.norm(x)))
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.reshape(-1))
 
@@ -144,6 +147,8 @@ def main():
     parser.add_argument("recompute", nargs="?", default="none", choices=["none", "full"])
     parser.add_argument("--blocks", type=int, help="so many blocks instead of the model's")
     parser.add_argument("--iterations", type=int, default=12)
+    parser.add_argument("--compile", default="whole", choices=["whole", "blocks"], help="the model as a whole, or block "
+                        "by block and then the loss, which takes seconds instead of a minute")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     arguments = parser.parse_args()
@@ -162,7 +167,14 @@ def main():
     parameters = sum(p.numel() for p in network.parameters())
     optimizer = torch.optim.AdamW(network.parameters(), lr=2e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   **({"fused": True} if on_gpu else {}))
-    step = network if arguments.no_compile else torch.compile(network)
+    step = network
+    if arguments.compile == "whole" and not arguments.no_compile:
+        step = torch.compile(network)
+    elif not arguments.no_compile:
+        for block in network.blocks:
+            block.compile()
+        network.loss = torch.compile(network.loss)
+    how = "eager" if arguments.no_compile else f"torch.compile ({arguments.compile})"
     shape = (arguments.sequences, arguments.length + 1)
     batches = [torch.randint(0, min(model["vocabulary"], 5000), shape, device=arguments.device)
                for _ in range(arguments.micro_batches)]
@@ -189,7 +201,7 @@ def main():
     tokens = arguments.sequences * arguments.length * arguments.micro_batches
     flop = 6.0 * parameters + 12.0 * model["blocks"] * model["hidden"] * arguments.length
     peak = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else float("nan")
-    print(f"PyTorch {torch.__version__}, {arguments.model}{f', {arguments.blocks} blocks' if arguments.blocks else ''}: "
+    print(f"PyTorch {torch.__version__}, {how}, {arguments.model}{f', {arguments.blocks} blocks' if arguments.blocks else ''}: "
           f"{arguments.micro_batches} x {arguments.sequences} x {arguments.length} tokens, recompute "
           f"{arguments.recompute}: {seconds * 1e3:.1f} ms, {tokens / seconds:.0f} tokens/s, "
           f"{tokens / seconds * flop / 989e12 * 100:.1f} % of 989 TFLOP/s (6N + 12LhT), {peak:.2f} GiB in tensors, "

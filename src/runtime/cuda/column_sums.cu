@@ -38,7 +38,9 @@ __global__ void __launch_bounds__(threads)
 // Each warp takes every eighth slice, several at a time: one block alone waits for memory, not for its bandwidth.
 template <int N>
 __global__ void __launch_bounds__(threads)
-    sum_of_slices(float* sums, const float* slices, std::int64_t slice_count, std::int64_t count) {
+    sum_of_slices(float* first, float* second, const float* slices, std::int64_t slice_count, std::int64_t count) {
+  float* const sums = blockIdx.y == 0 ? first : second;
+  slices += blockIdx.y * slice_count * count;
   float* const shared = reinterpret_cast<float*>(shared_bytes);  // (warps, 32 · N)
   const std::int64_t column = (std::int64_t{blockIdx.x} * warp_size + lane_index()) * N;
   float own[N] = {};
@@ -72,17 +74,19 @@ std::int64_t slices_of(const Queue& queue, std::int64_t rows, std::int64_t width
 
 }  // namespace
 
-void add_slices(const Queue& queue, float* sums, const float* slices, std::int64_t slice_count, std::int64_t count) {
+void add_slices(const Queue& queue, const std::array<float*, 2>& sums, const float* slices, std::int64_t slice_count,
+                std::int64_t count) {
   // One value at a time where there are few columns, so that more blocks share them.
   const auto add = [&]<int N>(Packed<N>) {
     launch(queue,
-           {.grid = static_cast<unsigned>(rounds_up(count, std::int64_t{N} * warp_size)),
+           {.grid = dim3(static_cast<unsigned>(rounds_up(count, std::int64_t{N} * warp_size)),
+                         sums[1] != nullptr ? 2U : 1U),
             .block = threads,
             .shared = sizeof(float) * threads * N},
-           sum_of_slices<N>, sums, slices, slice_count, count);
+           sum_of_slices<N>, sums[0], sums[1], slices, slice_count, count);
   };
   if (count < std::int64_t{4} * warp_size * queue.multiprocessors) return add(Packed<1>{});
-  with_packs<float>(count, {sums, slices}, add);
+  with_packs<float>(count, {sums[0], sums[1], slices}, add);
 }
 
 std::int64_t column_sums_workspace(const Queue& queue, std::int64_t rows, std::int64_t width) {
@@ -102,7 +106,7 @@ void add_column_sums(const Queue& queue, float* sums, ConstValues values, std::i
       launch(queue, shape, sum_slices<T, N>, pointer<T>(values), rows, width, rows_per_slice, workspace);
     });
   });
-  add_slices(queue, sums, workspace, slices, width);
+  add_slices(queue, {sums, nullptr}, workspace, slices, width);
 }
 
 }  // namespace sailor::runtime::cuda

@@ -2,13 +2,16 @@
 // (slices, width) of floats, then the slices are.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "runtime/cuda/device_code.cuh"
 
 namespace sailor::runtime::cuda {
 
-/// sums[column] += the sum of the slices' values in that column, for `count` columns.
-void add_slices(const Queue& queue, float* sums, const float* slices, std::int64_t slice_count, std::int64_t count);
+/// sums[0][column] += the sum of the slices' values in that column, for `count` columns. Where sums[1] is not null, it
+/// gets the sums of as many slices behind those.
+void add_slices(const Queue& queue, const std::array<float*, 2>& sums, const float* slices, std::int64_t slice_count,
+                std::int64_t count);
 
 }  // namespace sailor::runtime::cuda

@@ -1,7 +1,8 @@
 // Layer norm and RMSNorm. A block holds a row in its threads' registers: `parts` packs of N values each. Backward
 // passes loop over rows, so that a block's sums for the weights' gradients stay in registers, too, until its last row;
-// these partial sums are added in a fixed order (column_sums.cuh). If registers cannot hold both, the backward pass
-// reads the row twice.
+// these partial sums are added in a fixed order (column_sums.cuh). All that a row needs is loaded at once, and kept as
+// it is in memory; if registers cannot hold all that, the backward pass reads the row twice. Both passes are limited by
+// how many instructions a value takes as much as by memory: what the arithmetic looks like was measured.
 #include <algorithm>
 
 #include "runtime/cuda/column_sums.cuh"
@@ -13,6 +14,7 @@ namespace {
 enum class Kind { layer, rms };
 
 constexpr int most_threads = 512;
+constexpr int most_warps = most_threads / warp_size;
 constexpr int most_parts = 8;
 constexpr int most_values = 32;       // of a row, per thread
 constexpr int most_kept_values = 16;  // the same, beside the sums of a backward pass
@@ -23,37 +25,66 @@ __device__ __forceinline__ std::int64_t column_of(int part) {
   return (std::int64_t{part} * blockDim.x + threadIdx.x) * N;
 }
 
+/// block_sums(), but every thread adds the sums of the warps, at most 16, by itself: for a row per block and a few
+/// warps that is faster than five more shuffles. `scratch`: (count, 16) values.
+template <int count>
+__device__ __forceinline__ void row_sums(float (&values)[count], float* scratch) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) values[i] = warp_sum(values[i]);
+  if (lane_index() == 0)
+#pragma unroll
+    for (int i = 0; i < count; ++i) scratch[i * most_warps + warp_index()] = values[i];
+  __syncthreads();
+  const int warps = warp_count();
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int first = 0; first < most_warps; first += 4) {
+      if (first >= warps) break;
+      float four[4];
+      load(scratch + i * most_warps + first, four);
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        if (first + k < warps) sum += four[k];
+    }
+    values[i] = sum;
+  }
+}
+
 template <class T, int N, int parts, Kind kind>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(parts <= 2 ? most_threads / 2 : most_threads)
     norm_forward(const T* input, const T* weight, const T* bias, T* output, float* mean, float* reciprocal,
                  std::int64_t width, float epsilon) {
-  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 32)
+  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 16)
   const std::int64_t row = blockIdx.x;
   float x[parts][N];
+#pragma unroll
+  for (int part = 0; part < parts; ++part) {
+    const std::int64_t column = column_of<N>(part);
+    if (column >= width) break;
+    load(input + row * width + column, x[part]);
+  }
   float average = 0.0f;
   if constexpr (kind == Kind::layer) {
     float sum[1] = {};
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
-      const std::int64_t column = column_of<N>(part);
-      if (column >= width) break;
-      load(input + row * width + column, x[part]);
+      if (column_of<N>(part) >= width) break;
 #pragma unroll
       for (int k = 0; k < N; ++k) sum[0] += x[part][k];
     }
-    block_sums(sum, scratch);
+    row_sums(sum, scratch);
     average = sum[0] / static_cast<float>(width);
   }
   float squares[1] = {};  // about the mean: in one pass the difference of squares would cancel
 #pragma unroll
   for (int part = 0; part < parts; ++part) {
-    const std::int64_t column = column_of<N>(part);
-    if (column >= width) break;
-    if constexpr (kind == Kind::rms) load(input + row * width + column, x[part]);
+    if (column_of<N>(part) >= width) break;
 #pragma unroll
     for (int k = 0; k < N; ++k) squares[0] += (x[part][k] - average) * (x[part][k] - average);
   }
-  block_sums(squares, scratch + warp_size);
+  row_sums(squares, scratch + most_warps);
   const float factor = rsqrtf(squares[0] / static_cast<float>(width) + epsilon);
 #pragma unroll
   for (int part = 0; part < parts; ++part) {
@@ -81,60 +112,78 @@ __global__ void __launch_bounds__(most_threads)
 // With n = (x - mean) r, y = n w + b and g = dy w:  dx = r (g - average(g) - n average(g n)); RMSNorm has neither mean
 // nor average(g).
 template <class T, int N, int parts, Kind kind>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(most_threads, parts == 1 ? 2 : 1)
     norm_backward(const T* input, const float* mean, const float* reciprocal, const T* weight, T* gradient, T* sum,
                   float* weight_slices, float* bias_slices, std::int64_t rows, std::int64_t width) {
-  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 2, 32)
+  constexpr bool kept = parts * N <= most_kept_values;
+  constexpr int kept_parts = kept ? parts : 1;
+  constexpr int sum_count = kind == Kind::layer ? 2 : 1;
+  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 2, 16)
   float weight_sums[parts][N] = {};
   float bias_sums[kind == Kind::layer ? parts : 1][N] = {};
   int turn = 0;  // rows alternate between two scratches, so that one barrier per row is enough
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn = 1 - turn) {
-    const float average = kind == Kind::layer ? mean[row] : 0.0f;
     const float factor = reciprocal[row];
-    constexpr bool kept = parts * N <= most_kept_values;
-    float x[kept ? parts : 1][N];  // normalised
-    float g[kept ? parts : 1][N];
-    float sums[2] = {};  // of g, and of g times x
-    const auto load_normalised = [&](std::int64_t column, float(&n)[N], float(&weighted)[N], auto&& each) {
-      float w[N];
-      load(weight + column, w);
-      load(input + row * width + column, n);
-      load(gradient + row * width + column, weighted);
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        n[k] = (n[k] - average) * factor;
-        each(k, weighted[k]);
-        weighted[k] *= w[k];
-      }
-    };
-#pragma unroll
-    for (int part = 0; part < parts; ++part) {
-      const std::int64_t column = column_of<N>(part);
-      if (column >= width) break;
+    const float shift = kind == Kind::layer ? -mean[row] * factor : 0.0f;
+    Pack<T, N> x[kept_parts], gradients[kept_parts], residual[kept_parts];
+    const auto fetch = [&](int part, std::int64_t column) {
       const int i = kept ? part : 0;
-      load_normalised(column, x[i], g[i], [&](int k, float gradient_of_output) {
-        weight_sums[part][k] += gradient_of_output * x[i][k];
-        if constexpr (kind == Kind::layer) bias_sums[part][k] += gradient_of_output;
-      });
+      const std::int64_t at = row * width + column;
+      x[i] = *reinterpret_cast<const Pack<T, N>*>(input + at);
+      gradients[i] = *reinterpret_cast<const Pack<T, N>*>(gradient + at);
+      if (sum != nullptr) residual[i] = *reinterpret_cast<const Pack<T, N>*>(sum + at);
+    };
+    const auto normalised = [&](int i, int k) {
+      const float value = to_float(x[i].values[k]);
+      return kind == Kind::layer ? value * factor + shift : value * factor;
+    };
+    if constexpr (kept) {
 #pragma unroll
-      for (int k = 0; k < N; ++k) {
-        sums[0] += g[i][k];
-        sums[1] += g[i][k] * x[i][k];
+      for (int part = 0; part < parts; ++part) {
+        const std::int64_t column = column_of<N>(part);
+        if (column >= width) break;
+        fetch(part, column);
       }
     }
-    block_sums(sums, scratch + turn * 2 * warp_size);
-    const float average_gradient = kind == Kind::layer ? sums[0] / static_cast<float>(width) : 0.0f;
-    const float average_product = sums[1] / static_cast<float>(width);
+    float sums[sum_count] = {};  // of g n, and of g
+    float w[N];
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       const std::int64_t column = column_of<N>(part);
       if (column >= width) break;
+      if constexpr (!kept) fetch(part, column);
       const int i = kept ? part : 0;
-      if constexpr (!kept) load_normalised(column, x[i], g[i], [](int, float) {});
-      float d[N] = {};
-      if (sum != nullptr) load(sum + row * width + column, d);
+      load(weight + column, w);
 #pragma unroll
-      for (int k = 0; k < N; ++k) d[k] += factor * (g[i][k] - average_gradient - x[i][k] * average_product);
+      for (int k = 0; k < N; ++k) {
+        const float dy = to_float(gradients[i].values[k]);
+        const float product = dy * normalised(i, k);
+        weight_sums[part][k] += product;
+        sums[0] += product * w[k];
+        if constexpr (kind == Kind::layer) {
+          bias_sums[part][k] += dy;
+          sums[1] += dy * w[k];
+        }
+      }
+    }
+    row_sums(sums, scratch + turn * 2 * most_warps);
+    const float product_share = factor * sums[0] / static_cast<float>(width);
+    const float gradient_share = kind == Kind::layer ? factor * sums[sum_count - 1] / static_cast<float>(width) : 0.0f;
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      const std::int64_t column = column_of<N>(part);
+      if (column >= width) break;
+      if constexpr (!kept) fetch(part, column);
+      const int i = kept ? part : 0;
+      load(weight + column, w);
+      float d[N];
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        d[k] = sum != nullptr ? to_float(residual[i].values[k]) : 0.0f;
+        if constexpr (kind == Kind::layer) d[k] -= gradient_share;
+        d[k] -= normalised(i, k) * product_share;
+        d[k] += to_float(gradients[i].values[k]) * w[k] * factor;
+      }
       store(d, (sum != nullptr ? sum : gradient) + row * width + column);
     }
   }
@@ -147,13 +196,14 @@ __global__ void __launch_bounds__(most_threads)
   }
 }
 
-/// Calls `call` with the number of packs per thread, and the number of threads.
+/// Calls `call` with the number of packs per thread, and the number of threads: with one pack where a row has at most
+/// `narrow` of them, with two up to twice `two_at_most`.
 template <int N, class Call>
-void with_parts(std::int64_t width, int wanted_threads, const Call& call) {
+void with_parts(std::int64_t width, std::int64_t narrow, std::int64_t two_at_most, const Call& call) {
   const std::int64_t packs = width / N;
   const auto threads = [&](int parts) { return static_cast<unsigned>(rounds_up(rounds_up(packs, parts), 32) * 32); };
-  if (packs <= wanted_threads) return call.template operator()<1>(threads(1));
-  if (packs <= std::int64_t{2} * wanted_threads) return call.template operator()<2>(threads(2));
+  if (packs <= narrow) return call.template operator()<1>(threads(1));
+  if (packs <= 2 * two_at_most) return call.template operator()<2>(threads(2));
   if (packs <= std::int64_t{4} * most_threads) return call.template operator()<4>(threads(4));
   if constexpr (most_parts * N <= most_values)
     if (packs <= std::int64_t{most_parts} * most_threads)
@@ -175,9 +225,9 @@ void forward(const Queue& queue, const NormShape& shape, ConstValues input, Cons
              Values output, float* mean, float* reciprocal) {
   with_type(output.type, [&]<class T>(T) {
     with_packs<T>(shape.width, {input.data, weight.data, bias.data, output.data}, [&]<int N>(Packed<N>) {
-      with_parts<N>(shape.width, 256, [&]<int parts>(unsigned threads) {
+      with_parts<N>(shape.width, warp_size, most_threads / 2, [&]<int parts>(unsigned threads) {
         launch(queue,
-               {.grid = static_cast<unsigned>(shape.rows), .block = threads, .shared = 2 * warp_size * sizeof(float)},
+               {.grid = static_cast<unsigned>(shape.rows), .block = threads, .shared = 2 * most_warps * sizeof(float)},
                norm_forward<T, N, parts, kind>, pointer<T>(input), pointer<T>(weight), pointer<T>(bias),
                pointer<T>(output), mean, reciprocal, shape.width, shape.epsilon);
       });
@@ -194,15 +244,14 @@ void backward(const Queue& queue, const NormShape& shape, ConstValues input, con
   with_type(gradient.type, [&]<class T>(T) {
     with_packs<T>(shape.width, {input.data, weight.data, gradient.data, sum.data, workspace, bias_slices},
                   [&]<int N>(Packed<N>) {
-                    with_parts<N>(shape.width, 512, [&]<int parts>(unsigned threads) {
-                      launch(queue, {.grid = blocks, .block = threads, .shared = 4 * warp_size * sizeof(float)},
+                    with_parts<N>(shape.width, most_threads, most_threads, [&]<int parts>(unsigned threads) {
+                      launch(queue, {.grid = blocks, .block = threads, .shared = 4 * most_warps * sizeof(float)},
                              norm_backward<T, N, parts, kind>, pointer<T>(input), mean, reciprocal, pointer<T>(weight),
                              pointer<T>(gradient), pointer<T>(sum), workspace, bias_slices, shape.rows, shape.width);
                     });
                   });
   });
-  add_slices(queue, weight_gradient, workspace, blocks, shape.width);
-  if (kind == Kind::layer) add_slices(queue, bias_gradient, bias_slices, blocks, shape.width);
+  add_slices(queue, {weight_gradient, bias_gradient}, workspace, blocks, shape.width);
 }
 
 }  // namespace
