@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -513,6 +514,19 @@ TEST_F(Planning, OtherCostModelsAreShownBesideOurs) {
   // The artifact divides the batch by the two replicas of the first stage, as if the second had as many.
   EXPECT_GT(bound.at("iteration_time_s"), bound.at("estimate").at("iteration_time_s"));
   expect_failure(run("sailor-simulate", {"list.json", "--model", "OPT-350"}), 1, "1 data-parallel replica here but 2");
+}
+
+TEST_F(Planning, TheMeasuredProfilePredictsWhatAnH200Did) {
+  const auto outcome = run("sailor-simulate", {"--profile", "measured", "--against",
+                                               SAILOR_SOURCE_DIR "/experiments/h200.toml", "--format", "json"});
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  const json all = json::parse(outcome.output);
+  EXPECT_EQ(all.at("iteration_time").at("cases"), 6);
+  for (const json& entry : all.at("cases")) {
+    EXPECT_LT(std::abs(entry.at("iteration_time_error_percent").get<double>()), 4.0) << entry.at("name");
+    if (entry.at("peak_memory_error_percent").is_null()) continue;
+    EXPECT_LT(std::abs(entry.at("peak_memory_error_percent").get<double>()), 3.0) << entry.at("name");
+  }
 }
 
 }  // namespace

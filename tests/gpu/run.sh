@@ -23,7 +23,7 @@ Each part ends within ten minutes and writes FOLDER/PART.txt before the next one
               operation beside what the GPU reaches
   torch       the same models in PyTorch, if python3 can import it
   sanitizer   every operation under compute-sanitizer (memcheck, racecheck, synccheck)
-  programs    with --programs: sailor-check, a profile of three models (RESULTS/store), their training by sailor-train, what
+  programs    with --programs: sailor-check, a profile of four models (RESULTS/store), their training by sailor-train, what
               sailor-simulate predicts of it by that profile, and whether a checkpoint goes on with the same losses
 
   --results FOLDER  where the results go (default: ./gpu-results)
@@ -148,12 +148,13 @@ run_programs() {
     >"$files/llama-3-8b-half.toml"
   cat "$root"/docs/*.md "$root"/docs/*/*.md >"$results/corpus.txt"
   sailor-data bytes --output "$data" "$results/corpus.txt" || return 1
-  local -a common=(--models "$files" --precision bf16 --gpu "$gpu" --store "$store" --time-budget 20)
+  local -a common=(--models "$files" --precision bf16 --gpu "$gpu" --store "$store" --time-budget 12)
   timeout 90 sailor-profile layers "${common[@]}" --model opt-350m --micro-batches 4,8,16 --recompute none,full || status=1
-  timeout 60 sailor-profile layers "${common[@]}" --model gpt-neo-2.7b --micro-batches 4 || status=1
-  timeout 60 sailor-profile layers "${common[@]}" --model llama-3-8b-half --micro-batches 1 || status=1
+  timeout 60 sailor-profile layers "${common[@]}" --model opt-1.3b --micro-batches 2,4,8 || status=1
+  timeout 60 sailor-profile layers "${common[@]}" --model gpt-neo-2.7b --micro-batches 2,4 || status=1
+  timeout 60 sailor-profile layers "${common[@]}" --model llama-3-8b-half --micro-batches 1 --recompute none,full || status=1
   for name in "opt-350m 8 2 2048 26 none" "opt-350m 4 4 2048 26 none" "opt-350m 16 1 2048 26 full" \
-    "gpt-neo-2.7b 4 2 2048 34 none" "llama-3-8b-half 1 2 8192 18 none"; do
+    "opt-1.3b 8 2 2048 26 none" "gpt-neo-2.7b 4 2 2048 34 none" "llama-3-8b-half 1 2 8192 18 none"; do
     read -ra words <<<"$name"
     plan "${words[0]}" "$gpu" "${words[@]:1}" >"$results/plan.toml"
     timeout 90 sailor-train --models "$files" "$results/plan.toml" --data "$data" --iterations 12 --warm-up-iterations 2 \
