@@ -236,8 +236,11 @@ int StagePrices::max_in_flight(const StageTable& table, const DevicePool& pool, 
                                int neighbours, const Sharing& sharing, bool copies_gradients, int wanted) const {
   double free = (pool.memory - pool.base).value() - states(table, first, last, sharing) -
                 fixed(table, first, last, micro_batch, neighbours);
-  if (copies_gradients && env_.framework.copies_reduced_gradients && !shards_gradients(sharing.sharding))
-    free -= gradients(table, first, last);
+  if (copies_gradients && env_.framework.copies_reduced_gradients && !shards_gradients(sharing.sharding)) {
+    const double bucket = env_.framework.reduction_bucket.value();
+    const double all = gradients(table, first, last);
+    free -= bucket > 0.0 ? std::min(bucket, all) : all;
+  }
   const double each = kept(table, first, last);
   if (free < 0.0) return 0;
   return each * wanted <= free ? wanted : static_cast<int>(std::floor(free / each));
