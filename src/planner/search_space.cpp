@@ -123,9 +123,11 @@ class SpaceMaker {
       return fail(ErrorCode::usage, fmt::format("--pin data_parallel={} is more than the {} sequences of an "
                                                 "iteration",
                                                 *pins.data_parallel, job.global_batch));
-    if (pins.tensor_parallel && env_.model.attention_heads % *pins.tensor_parallel != 0)
-      return fail(ErrorCode::usage, fmt::format("--pin tensor_parallel={} does not divide the {} attention heads of {}",
-                                                *pins.tensor_parallel, env_.model.attention_heads, env_.model.name));
+    if (pins.tensor_parallel)
+      if (const auto divides = env_.framework.check_degrees(env_.model, *pins.tensor_parallel, 1); !divides)
+        return fail(ErrorCode::usage,
+                    fmt::format("--pin tensor_parallel={}: {}", *pins.tensor_parallel, divides.error().what),
+                    "pin a degree that does");
     return {};
   }
 
@@ -336,8 +338,7 @@ class SpaceMaker {
     const Pins& pins = request_.pins;
     const auto possible = [&](std::vector<int> degrees) {
       std::erase_if(degrees, [&](int degree) {
-        return env_.model.attention_heads % degree != 0 || pool.groups(degree) < 1 ||
-               !can_exchange(env_.model, env_.framework.kernels, degree, space_.context_parallel) ||
+        return pool.groups(degree) < 1 || !env_.framework.check_degrees(env_.model, degree, space_.context_parallel) ||
                (pins.tensor_parallel && degree != *pins.tensor_parallel) ||
                (pins.max_tensor_parallel && degree > *pins.max_tensor_parallel);
       });
@@ -457,22 +458,29 @@ class SpaceMaker {
                         fmt::join(measured, ", "))};
   }
 
+  /// What tensor-parallel degrees have to divide.
+  std::string divided() const {
+    const Model& model = env_.model;
+    std::string all = fmt::format("{} heads", model.attention_heads);
+    if (env_.framework.divides_key_value_heads && model.key_value_heads != model.attention_heads)
+      all += fmt::format(", {} key-value heads", model.key_value_heads);
+    return all;
+  }
+
   Refusal why_no_degree(const DevicePool& pool) const {
     using Why = Refusal::Why;
     const TrainingJob& job = request_.job;
     const auto measured =
         env_.profile.tensor_parallel_degrees(env_.model.name, pool.gpu, job.precision, job.sequence_length);
     const bool estimable = env_.costs->can_estimate(pool.gpu, job.precision);
-    const Model& model = env_.model;
-    if (!can_exchange(model, env_.framework.kernels, request_.pins.tensor_parallel.value_or(1),
-                      space_.context_parallel))
-      return {Why::degree, fmt::format("framework {} exchanges heads of attention: tensor_parallel x context_parallel "
-                                       "has to divide the {} key-value heads of {}",
-                                       env_.framework.name, model.key_value_heads, model.name)};
+    if (const auto divides = env_.framework.check_degrees(env_.model, request_.pins.tensor_parallel.value_or(1),
+                                                          space_.context_parallel);
+        !divides)
+      return {Why::degree, divides.error().what};
     if (!measured.empty() || estimable)
       return {Why::degree,
-              fmt::format("no tensor-parallel degree is left that {}divides the {} heads and fits into a node of {}",
-                          estimable ? "" : "was measured, ", env_.model.attention_heads, pool.largest_node())};
+              fmt::format("no tensor-parallel degree is left that {}divides the {} and fits into a node of {}",
+                          estimable ? "" : "was measured, ", divided(), pool.largest_node())};
     if (const auto type = env_.gpus.find(pool.gpu); type && !env_.costs->measured_only())
       if (const auto rate = peak_rate(*type, job.precision); !rate) return {Why::precision, rate.error().what};
     std::vector<std::string> there;

@@ -56,6 +56,7 @@ class CostModel::Pricer {
     if (!state) return fail(state.error());
     state_ = *state;
     SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding));
+    SAILOR_CHECK(check_degrees());
     start();
     SAILOR_CHECK(place());
     for (std::size_t entry = 0; entry < plan_.pipelines.size(); ++entry) SAILOR_CHECK(price_pipeline(entry));
@@ -65,6 +66,15 @@ class CostModel::Pricer {
   }
 
  private:
+  Result<void> check_degrees() const {
+    for (std::size_t p = 0; p < plan_.pipelines.size(); ++p)
+      for (std::size_t s = 0; s < plan_.pipelines[p].stages.size(); ++s)
+        if (const auto divides = s_.env.framework.check_degrees(
+                s_.env.model, plan_.pipelines[p].stages[s].tensor_parallel, plan_.context_parallel);
+            !divides)
+          return fail(divides.error(), fmt::format("pipeline {}, stage {}", p, s));
+    return {};
+  }
   void start() {
     const Framework& framework = s_.env.framework;
     costs_.schedule = plan_.schedule;

@@ -39,13 +39,6 @@ Result<const Exchanges*> PriceList::exchanges_of(const LayerTable& table, const 
 
 Result<PassTimes> PriceList::exchange(const LayerKey& key, const PassTimes& attention, const ExchangePlace& at,
                                       LinkNotes& links) {
-  if (!can_exchange(env.model, env.framework.kernels, key.tensor_parallel, key.context_parallel))
-    return fail(ErrorCode::infeasible,
-                fmt::format("{} exchanges heads of attention, and tensor_parallel {} x context_parallel {} does not "
-                            "divide the {} key-value heads of {}",
-                            env.framework.name, key.tensor_parallel, key.context_parallel, env.model.key_value_heads,
-                            env.model.name),
-                "use smaller degrees");
   const ExchangeWork work = exchange_work(env.model, key, env.framework.kernels);
   const auto send = [&](int ranks, Reach reach, Bytes message) -> Result<Seconds> {
     if (message <= Bytes(0)) return Seconds(0);

@@ -58,6 +58,20 @@ std::vector<Schedule> read_schedules(const TomlTable& table) {
   return schedules;
 }
 
+void read_divided(const TomlTable& table, Framework& framework) {
+  constexpr std::string_view key = "tensor_parallel_divides";
+  if (!table.has(key)) return;
+  for (const std::string& name : table.texts(key)) {
+    if (name == "key_value_heads")
+      framework.divides_key_value_heads = true;
+    else if (name == "feed_forward")
+      framework.divides_feed_forward = true;
+    else
+      table.reject(key, fmt::format("'supports.{}' has '{}'", key, name),
+                   "list some of: key_value_heads, feed_forward");
+  }
+}
+
 /// true stands for zero1, and for predictions of plans with any other, as before there were lists.
 void read_shardings(const TomlTable& table, Framework& framework) {
   constexpr std::string_view key = "optimizer_sharding";
@@ -197,6 +211,29 @@ Result<void> Framework::check(OptimizerSharding sharding) const {
       fmt::format("use optimizer_sharding {}, or name another framework with --framework", fmt::join(known, ", ")));
 }
 
+Result<void> Framework::check_degrees(const Model& model, int tensor_parallel, int context_parallel) const {
+  std::string what;
+  if (model.attention_heads % tensor_parallel != 0)
+    what = fmt::format("{} attention heads", model.attention_heads);
+  else if (divides_key_value_heads && model.key_value_heads % tensor_parallel != 0)
+    what = fmt::format("{} key-value heads", model.key_value_heads);
+  else if (divides_feed_forward && model.feed_forward % tensor_parallel != 0)
+    what = fmt::format("feed-forward width {}", model.feed_forward);
+  if (what.empty()) {
+    if (can_exchange(model, kernels, tensor_parallel, context_parallel)) return {};
+    return fail(
+        ErrorCode::infeasible,
+        fmt::format("framework {} exchanges heads of attention: tensor_parallel {} x context_parallel {} has to "
+                    "divide the {} key-value heads of {}",
+                    name, tensor_parallel, context_parallel, model.key_value_heads, model.name),
+        "use smaller degrees");
+  }
+  return fail(ErrorCode::infeasible,
+              fmt::format("tensor_parallel {} does not divide the {} of {}, as it has to for framework {}",
+                          tensor_parallel, what, model.name, name),
+              "use a smaller degree");
+}
+
 Result<Framework> parse_framework(std::string_view text, std::string_view source_name) {
   auto document = TomlDocument::parse(text, source_name);
   if (!document) return fail(document.error());
@@ -211,6 +248,7 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
     framework.supports_recompute = supports.boolean("recompute");
     read_shardings(supports, framework);
     framework.supports_tensor_parallel = supports.boolean("tensor_parallel");
+    read_divided(supports, framework);
     framework.supports_context_parallel = supports.boolean_or("context_parallel", false);
     framework.supports_expert_parallel = supports.boolean_or("expert_parallel", false);
     if (supports.has("schedules")) framework.schedules = read_schedules(supports);

@@ -59,7 +59,10 @@ struct Framework {
   bool supports_expert_parallel = false;
   /// What plans may be offered, ascending, besides plans without sharding.
   std::vector<OptimizerSharding> shardings{OptimizerSharding::zero1};
-  bool names_shardings = false;       ///< the file lists them: plans with any other are refused
+  bool names_shardings = false;  ///< the file lists them: plans with any other are refused
+  /// What a tensor-parallel degree has to divide besides the attention heads.
+  bool divides_key_value_heads = false;
+  bool divides_feed_forward = false;
   std::vector<Schedule> schedules{};  ///< supported schedules; empty: all
   Uniformity uniformity{};            ///< what has to be equal throughout its plans: the planner offers no others
   [[nodiscard]] bool supports(Schedule schedule) const {
@@ -121,6 +124,9 @@ struct Framework {
   [[nodiscard]] Result<StateBytes> state_of(Precision precision) const;
   /// Errors: unavailable, naming the shardings there are.
   [[nodiscard]] Result<void> check(OptimizerSharding sharding) const;
+  /// Whether layers of the model can be divided among so many tensor-parallel and context-parallel ranks.
+  /// Errors: infeasible, naming what the degrees do not divide.
+  [[nodiscard]] Result<void> check_degrees(const Model& model, int tensor_parallel, int context_parallel) const;
 };
 
 /// Errors: not_found, io, invalid_input with file, line and column.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -514,6 +515,48 @@ TEST_F(Planning, OtherCostModelsAreShownBesideOurs) {
   // The artifact divides the batch by the two replicas of the first stage, as if the second had as many.
   EXPECT_GT(bound.at("iteration_time_s"), bound.at("estimate").at("iteration_time_s"));
   expect_failure(run("sailor-simulate", {"list.json", "--model", "OPT-350"}), 1, "1 data-parallel replica here but 2");
+}
+
+// sailor-train divides key-value heads among the ranks, and models like Qwen2.5 have few.
+TEST_F(Planning, TensorParallelDegreesDivideWhatTheFrameworkDivides) {
+  std::filesystem::create_directory("models");
+  write("models/few-keys.toml", R"(schema_version = 1
+name = "few-keys"
+blocks = 8
+hidden = 1024
+attention_heads = 16
+key_value_heads = 2
+feed_forward = 4096
+vocabulary = 32000
+max_sequence_length = 2048
+norm = "rms_norm"
+norm_placement = "pre"
+final_norm = "in_head"
+activation = "swiglu"
+position = "rotary"
+rotary_base = 10000.0
+linear_bias = false
+tied_embedding = false
+source = "a test"
+)");
+  write("cluster.toml", cluster_of(nodes_of("A100-40", 2)));
+  const std::vector<std::string> pinned{"--framework", "sailor", "--pin", "tensor_parallel=4"};
+  const auto refused = plan_opt("cluster.toml", pinned, "models/few-keys.toml");
+  EXPECT_EQ(refused.exit_status, 2) << refused.output;
+  EXPECT_NE(refused.errors.find("--pin tensor_parallel=4: tensor_parallel 4 does not divide the 2 key-value heads of "
+                                "few-keys, as it has to for framework sailor"),
+            std::string::npos)
+      << refused.errors;
+  const auto others =
+      plan_opt("cluster.toml", {"--framework", "megatron-core", "--pin", "tensor_parallel=4", "--output", "four.toml"},
+               "models/few-keys.toml");
+  ASSERT_EQ(others.exit_status, 0) << others.errors;
+  const auto predicted =
+      run("sailor-simulate", {"--profile", "published", "--models", "models", "--framework", "sailor", "four.toml"});
+  EXPECT_NE(predicted.exit_status, 0);
+  EXPECT_NE(predicted.errors.find("pipeline 0, stage 0: tensor_parallel 4 does not divide the 2 key-value heads"),
+            std::string::npos)
+      << predicted.errors;
 }
 
 TEST_F(Planning, TheMeasuredProfilePredictsWhatAnH200Did) {
