@@ -13,6 +13,7 @@ Exit status 3: no PyTorch, or no usable GPU.
 
 import argparse
 import pathlib
+import random
 import statistics
 import sys
 import time
@@ -138,6 +139,15 @@ class Transformer(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.reshape(-1))
 
 
+def draw_tokens(state, count, vocabulary):
+    """The tokens that bench_models trains on: each follows from the one before, but for some noise."""
+    tokens, last = [], 1
+    for _ in range(count):
+        last = state.randrange(1000) if state.randrange(4) == 0 else (last * 31 + 7) % min(vocabulary, 5000)
+        tokens.append(last)
+    return tokens
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -176,10 +186,12 @@ def main():
         network.loss = torch.compile(network.loss)
     how = "eager" if arguments.no_compile else f"torch.compile ({arguments.compile})"
     shape = (arguments.sequences, arguments.length + 1)
-    batches = [torch.randint(0, min(model["vocabulary"], 5000), shape, device=arguments.device)
-               for _ in range(arguments.micro_batches)]
+    state = random.Random(1)
     times, losses = [], []
     for iteration in range(arguments.iterations):
+        # New ones each time: the largest models learn two batches by heart in a few iterations.
+        batches = [torch.tensor(draw_tokens(state, shape[0] * shape[1], model["vocabulary"]),
+                                device=arguments.device).view(shape) for _ in range(arguments.micro_batches)]
         if on_gpu:
             torch.cuda.synchronize()
             if iteration == 2:
@@ -205,7 +217,7 @@ def main():
           f"{arguments.micro_batches} x {arguments.sequences} x {arguments.length} tokens, recompute "
           f"{arguments.recompute}: {seconds * 1e3:.1f} ms, {tokens / seconds:.0f} tokens/s, "
           f"{tokens / seconds * flop / 989e12 * 100:.1f} % of 989 TFLOP/s (6N + 12LhT), {peak:.2f} GiB in tensors, "
-          f"loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+          f"losses {' '.join(f'{loss:.3f}' for loss in losses)}")
     return 0
 
 

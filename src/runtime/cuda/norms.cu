@@ -1,8 +1,12 @@
 // Layer norm and RMSNorm. A block holds a row in its threads' registers: `parts` packs of N values each. Backward
 // passes loop over rows, so that a block's sums for the weights' gradients stay in registers, too, until its last row;
 // these partial sums are added in a fixed order (column_sums.cuh). All that a row needs is loaded at once, and kept as
-// it is in memory; if registers cannot hold all that, the backward pass reads the row twice. Both passes are limited by
-// how many instructions a value takes as much as by memory: what the arithmetic looks like was measured.
+// it is in memory; if registers cannot hold all that, the backward pass reads the row twice. Where the next row fits
+// into shared memory, it is copied there meanwhile: each thread its own packs, so that this needs no barrier. Both
+// passes are limited by how many instructions a value takes as much as by memory: what the arithmetic looks like was
+// measured.
+#include <cuda_pipeline_primitives.h>
+
 #include <algorithm>
 
 #include "runtime/cuda/column_sums.cuh"
@@ -18,6 +22,10 @@ constexpr int most_warps = most_threads / warp_size;
 constexpr int most_parts = 8;
 constexpr int most_values = 32;       // of a row, per thread
 constexpr int most_kept_values = 16;  // the same, beside the sums of a backward pass
+// Of a row that is copied ahead: as many as shared memory suffices for on every architecture, and as many as one warp
+// takes. More than that go two to a thread, which is faster than one.
+constexpr int most_packs_ahead = 512;
+constexpr int most_packs_in_one_part = 32;
 
 /// Packs of the row that thread threadIdx.x holds: threadIdx.x, threadIdx.x + blockDim.x, ...
 template <int N>
@@ -109,19 +117,65 @@ __global__ void __launch_bounds__(parts <= 2 ? most_threads / 2 : most_threads)
   }
 }
 
+/// How a backward pass gets the packs of a row.
+enum class Rows {
+  ahead,  ///< copied into shared memory while the row before is computed
+  kept,   ///< loaded at once, and kept in registers
+  twice,  ///< loaded where they are needed, twice
+};
+constexpr std::size_t sums_bytes = 4 * most_warps * sizeof(float);  // (2, 2, 16)
+
 // With n = (x - mean) r, y = n w + b and g = dy w:  dx = r (g - average(g) - n average(g n)); RMSNorm has neither mean
 // nor average(g).
-template <class T, int N, int parts, Kind kind>
-__global__ void __launch_bounds__(most_threads, parts == 1 ? 2 : 1)
+template <class T, int N, int parts, Kind kind, Rows order>
+__global__ void __launch_bounds__(order != Rows::ahead ? most_threads
+                                  : parts == 1         ? most_packs_in_one_part
+                                                       : most_packs_ahead / 2,
+                                  parts == 1 || order == Rows::ahead ? 2 : 1)
     norm_backward(const T* input, const float* mean, const float* reciprocal, const T* weight, T* gradient, T* sum,
                   float* weight_slices, float* bias_slices, std::int64_t rows, std::int64_t width) {
-  constexpr bool kept = parts * N <= most_kept_values;
+  constexpr bool kept = order != Rows::twice;
   constexpr int kept_parts = kept ? parts : 1;
   constexpr int sum_count = kind == Kind::layer ? 2 : 1;
-  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 2, 16)
+  float* const scratch = reinterpret_cast<float*>(shared_bytes);
   float weight_sums[parts][N] = {};
   float bias_sums[kind == Kind::layer ? parts : 1][N] = {};
-  int turn = 0;  // rows alternate between two scratches, so that one barrier per row is enough
+  int turn = 0;  // rows alternate between two scratches, so that one barrier per row is enough, and two places ahead
+  // Places of this thread's packs of `input`, `gradient` and `sum`: (2, 3, parts, threads).
+  const auto place = [&](int which, int tensor, int part) {
+    return reinterpret_cast<Pack<T, N>*>(shared_bytes + sums_bytes) +
+           ((which * 3 + tensor) * parts + part) * blockDim.x + threadIdx.x;
+  };
+  const auto copy_ahead = [&](std::int64_t row, int which) {
+    if (row < rows) {
+#pragma unroll
+      for (int part = 0; part < parts; ++part) {
+        const std::int64_t column = column_of<N>(part);
+        if (column >= width) break;
+        const std::int64_t at = row * width + column;
+        __pipeline_memcpy_async(place(which, 0, part), input + at, sizeof(Pack<T, N>));
+        __pipeline_memcpy_async(place(which, 1, part), gradient + at, sizeof(Pack<T, N>));
+        if (sum != nullptr) __pipeline_memcpy_async(place(which, 2, part), sum + at, sizeof(Pack<T, N>));
+      }
+    }
+    __pipeline_commit();
+  };
+  // Layer norm's sums of two packs leave no registers for the weights.
+  constexpr bool keeps_weights = order == Rows::ahead && (parts == 1 || kind == Kind::rms);
+  Pack<T, N> weights[keeps_weights ? parts : 1];
+  if constexpr (keeps_weights)
+#pragma unroll
+    for (int part = 0; part < parts; ++part)
+      if (column_of<N>(part) < width) weights[part] = *reinterpret_cast<const Pack<T, N>*>(weight + column_of<N>(part));
+  if constexpr (order == Rows::ahead) copy_ahead(blockIdx.x, 0);
+  const auto load_weights = [&](int part, float(&w)[N]) {
+    if constexpr (keeps_weights) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) w[k] = to_float(weights[part].values[k]);
+    } else {
+      load(weight + column_of<N>(part), w);
+    }
+  };
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn = 1 - turn) {
     const float factor = reciprocal[row];
     const float shift = kind == Kind::layer ? -mean[row] * factor : 0.0f;
@@ -129,14 +183,23 @@ __global__ void __launch_bounds__(most_threads, parts == 1 ? 2 : 1)
     const auto fetch = [&](int part, std::int64_t column) {
       const int i = kept ? part : 0;
       const std::int64_t at = row * width + column;
-      x[i] = *reinterpret_cast<const Pack<T, N>*>(input + at);
-      gradients[i] = *reinterpret_cast<const Pack<T, N>*>(gradient + at);
-      if (sum != nullptr) residual[i] = *reinterpret_cast<const Pack<T, N>*>(sum + at);
+      if constexpr (order == Rows::ahead) {
+        x[i] = *place(turn, 0, part);
+        gradients[i] = *place(turn, 1, part);
+      } else {
+        x[i] = *reinterpret_cast<const Pack<T, N>*>(input + at);
+        gradients[i] = *reinterpret_cast<const Pack<T, N>*>(gradient + at);
+        if (sum != nullptr) residual[i] = *reinterpret_cast<const Pack<T, N>*>(sum + at);
+      }
     };
     const auto normalised = [&](int i, int k) {
       const float value = to_float(x[i].values[k]);
       return kind == Kind::layer ? value * factor + shift : value * factor;
     };
+    if constexpr (order == Rows::ahead) {
+      copy_ahead(row + gridDim.x, 1 - turn);
+      __pipeline_wait_prior(1);
+    }
     if constexpr (kept) {
 #pragma unroll
       for (int part = 0; part < parts; ++part) {
@@ -153,7 +216,7 @@ __global__ void __launch_bounds__(most_threads, parts == 1 ? 2 : 1)
       if (column >= width) break;
       if constexpr (!kept) fetch(part, column);
       const int i = kept ? part : 0;
-      load(weight + column, w);
+      load_weights(part, w);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         const float dy = to_float(gradients[i].values[k]);
@@ -169,19 +232,24 @@ __global__ void __launch_bounds__(most_threads, parts == 1 ? 2 : 1)
     row_sums(sums, scratch + turn * 2 * most_warps);
     const float product_share = factor * sums[0] / static_cast<float>(width);
     const float gradient_share = kind == Kind::layer ? factor * sums[sum_count - 1] / static_cast<float>(width) : 0.0f;
+    // n = factor x + shift: two constants of the row instead of n for each value.
+    const float input_share = factor * product_share;
+    const float constant_share = kind == Kind::layer ? gradient_share + shift * product_share : 0.0f;
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       const std::int64_t column = column_of<N>(part);
       if (column >= width) break;
       if constexpr (!kept) fetch(part, column);
       const int i = kept ? part : 0;
-      load(weight + column, w);
+      if constexpr (order == Rows::ahead)
+        if (sum != nullptr) residual[i] = *place(turn, 2, part);
+      load_weights(part, w);
       float d[N];
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         d[k] = sum != nullptr ? to_float(residual[i].values[k]) : 0.0f;
-        if constexpr (kind == Kind::layer) d[k] -= gradient_share;
-        d[k] -= normalised(i, k) * product_share;
+        if constexpr (kind == Kind::layer) d[k] -= constant_share;
+        d[k] -= to_float(x[i].values[k]) * input_share;
         d[k] += to_float(gradients[i].values[k]) * w[k] * factor;
       }
       store(d, (sum != nullptr ? sum : gradient) + row * width + column);
@@ -196,12 +264,16 @@ __global__ void __launch_bounds__(most_threads, parts == 1 ? 2 : 1)
   }
 }
 
+unsigned threads_of(std::int64_t packs, int parts) {
+  return static_cast<unsigned>(rounds_up(rounds_up(packs, parts), warp_size) * warp_size);
+}
+
 /// Calls `call` with the number of packs per thread, and the number of threads: with one pack where a row has at most
 /// `narrow` of them, with two up to twice `two_at_most`.
 template <int N, class Call>
 void with_parts(std::int64_t width, std::int64_t narrow, std::int64_t two_at_most, const Call& call) {
   const std::int64_t packs = width / N;
-  const auto threads = [&](int parts) { return static_cast<unsigned>(rounds_up(rounds_up(packs, parts), 32) * 32); };
+  const auto threads = [&](int parts) { return threads_of(packs, parts); };
   if (packs <= narrow) return call.template operator()<1>(threads(1));
   if (packs <= 2 * two_at_most) return call.template operator()<2>(threads(2));
   if (packs <= std::int64_t{4} * most_threads) return call.template operator()<4>(threads(4));
@@ -214,10 +286,10 @@ void with_parts(std::int64_t width, std::int64_t narrow, std::int64_t two_at_mos
 }
 
 /// Number of blocks of a backward pass, and of the rows of partial sums. Narrow rows need more blocks to have as many
-/// loads under way: about 1,024 threads of a multiprocessor, whose registers suffice for that.
+/// loads under way: of 16-bit values, two packs a thread, about 512 threads of a multiprocessor have enough.
 unsigned backward_blocks(const Queue& queue, const NormShape& shape) {
-  const std::int64_t threads = std::clamp<std::int64_t>(shape.width / 8, 1, most_threads);
-  return looping_grid(queue, shape.rows, static_cast<int>(std::clamp<std::int64_t>(1024 / threads, 2, 8)));
+  const std::int64_t threads = std::clamp<std::int64_t>(shape.width / 16, 1, most_threads);
+  return looping_grid(queue, shape.rows, static_cast<int>(std::clamp<std::int64_t>(512 / threads, 2, 6)));
 }
 
 template <Kind kind>
@@ -242,12 +314,27 @@ void backward(const Queue& queue, const NormShape& shape, ConstValues input, con
   const unsigned blocks = backward_blocks(queue, shape);
   float* const bias_slices = workspace + blocks * shape.width;
   with_type(gradient.type, [&]<class T>(T) {
+    const auto with = [&]<int N, int parts, Rows order>(unsigned threads) {
+      constexpr bool ahead = order == Rows::ahead;
+      launch(queue,
+             {.grid = blocks,
+              .block = threads,
+              .shared = sums_bytes + (ahead ? std::size_t{2} * 3 * parts * threads * sizeof(Pack<T, N>) : 0)},
+             norm_backward<T, N, parts, kind, order>, pointer<T>(input), mean, reciprocal, pointer<T>(weight),
+             pointer<T>(gradient), pointer<T>(sum), workspace, bias_slices, shape.rows, shape.width);
+    };
     with_packs<T>(shape.width, {input.data, weight.data, gradient.data, sum.data, workspace, bias_slices},
                   [&]<int N>(Packed<N>) {
+                    const std::int64_t packs = shape.width / N;
+                    if constexpr (N > 1)
+                      if (packs <= most_packs_ahead) {
+                        if (packs <= most_packs_in_one_part)
+                          return with.template operator()<N, 1, Rows::ahead>(threads_of(packs, 1));
+                        return with.template operator()<N, 2, Rows::ahead>(threads_of(packs, 2));
+                      }
                     with_parts<N>(shape.width, most_threads, most_threads, [&]<int parts>(unsigned threads) {
-                      launch(queue, {.grid = blocks, .block = threads, .shared = 4 * most_warps * sizeof(float)},
-                             norm_backward<T, N, parts, kind>, pointer<T>(input), mean, reciprocal, pointer<T>(weight),
-                             pointer<T>(gradient), pointer<T>(sum), workspace, bias_slices, shape.rows, shape.width);
+                      constexpr Rows order = parts * N <= most_kept_values ? Rows::kept : Rows::twice;
+                      with.template operator()<N, parts, order>(threads);
                     });
                   });
   });

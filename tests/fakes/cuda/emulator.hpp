@@ -1,10 +1,10 @@
 // Runs CUDA kernels on the CPU, to test their own code where no GPU is. Every thread of a block is a fiber; between two
 // points where threads wait for one another they run in an order shuffled by a seed, so that a missing barrier or a
-// wrong mask shows. Blocks run one after the other. Dynamic shared memory begins as NaNs, and what a kernel writes
-// behind what it asked for is noticed.
+// wrong mask shows. Asynchronous copies are done when they are waited for, never before. Blocks run one after the
+// other. Dynamic shared memory begins as NaNs, and what a kernel writes behind what it asked for is noticed.
 //
-// Not there: inline assembly, tensor cores, asynchronous copies, atomics, static shared memory, cooperative grids, and
-// what the memory model allows between blocks.
+// Not there: inline assembly, tensor cores, atomics, static shared memory, cooperative grids, and what the memory model
+// allows between blocks.
 #pragma once
 
 #include <boost/context/fiber.hpp>
@@ -57,6 +57,14 @@ namespace fibers = boost::context;
 
 enum class Waits { no, block, warp, done };
 
+/// What a thread copies into shared memory by one __pipeline_memcpy_async().
+struct AsyncCopy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+  unsigned batch;  ///< which the next commit ends
+};
+
 struct Thread {
   dim3 index{0, 0, 0};
   unsigned linear = 0;
@@ -65,8 +73,10 @@ struct Thread {
   unsigned mask = 0;       ///< with which it waits in a warp
   std::uint64_t slot = 0;  ///< what it shows to other lanes
   int predicate = 0;
-  fibers::fiber fiber;   ///< to go on with
-  fibers::fiber caller;  ///< to go back to
+  std::vector<AsyncCopy> copies;  ///< asynchronous ones that are not done
+  unsigned batches = 0;           ///< of copies, committed so far
+  fibers::fiber fiber;            ///< to go on with
+  fibers::fiber caller;           ///< to go back to
 };
 
 /// A barrier, by its line in the source.
