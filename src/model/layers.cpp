@@ -203,7 +203,13 @@ Result<void> check_trainable(const Model& model) {
   const auto note = [&](bool there, std::string what) {
     if (there) beyond.push_back(std::move(what));
   };
-  note(model.experts.count > 0, fmt::format("{} experts", model.experts.count));
+  if (const Experts& experts = model.experts; experts.count > 0) {
+    note(model.activation != Activation::swiglu, "experts with another activation than swiglu");
+    note(experts.bias || experts.router_bias, "experts with biases");
+    note(experts.shared_feed_forward > 0 && experts.shared_gate, "a shared expert behind a gate");
+    note(experts.shared_feed_forward > 0 && model.linear_bias, "a shared expert with biases");
+    note(experts.capacity_factor > 0.0, "experts of a limited capacity");
+  }
   note(model.latent.key_value_rank > 0, "latent attention");
   note(model.head_size > 0 && model.head_size * model.attention_heads != model.hidden,
        fmt::format("heads of width {} (hidden / attention_heads is {})", model.head_size,

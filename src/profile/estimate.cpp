@@ -107,7 +107,8 @@ Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& ke
   arrays.dispatched = 0.0;
   if (model.has_experts(block)) {  // input and output of the experts; the router weights the outputs
     arrays.dispatched = 2.0 * model.experts.per_token * arrays.own_hidden * imbalance;
-    arrays.kept_whole += arrays.dispatched + value * tokens * model.experts.count / divided_along_sequence;
+    if (!kernels.recomputes_elementwise)
+      arrays.kept_whole += arrays.dispatched + value * tokens * model.experts.count / divided_along_sequence;
   }
   arrays.scores = value * tokens * key.sequence_length * model.attention_heads / t;
   arrays.logits = value * tokens * model.vocabulary / t;

@@ -45,8 +45,8 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision);
 struct LayerKernels {
   Attention attention = Attention::unfused;
   ContextExchange context_exchange = ContextExchange::ring;
-  /// Outputs of norms and activation functions are recomputed in the backward pass instead of kept, and logits become
-  /// their gradient in place, as in Sailor's own runtime.
+  /// Outputs of norms and activation functions are recomputed in the backward pass instead of kept, copies of tokens
+  /// for experts are made again, and logits become their gradient in place, as in Sailor's own runtime.
   bool recomputes_elementwise = false;
   /// Sequence parallelism (Korthikanti et al. 2022, section 4.2.2): a tensor-parallel group that divides the linear
   /// layers also divides the norms and residual additions along the sequence; all-gathers and reduce-scatters replace

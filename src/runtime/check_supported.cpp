@@ -26,16 +26,22 @@ Result<void> check_divisible(const Model& model, int tensor_parallel, int contex
                               model.name, what, count, tensor_parallel, context),
                   fmt::format("use degrees whose product divides {} and {} (attention_heads, key_value_heads)",
                               model.attention_heads, model.key_value_heads));
-    return fail(ErrorCode::infeasible,
-                fmt::format("model '{}': {} = {} cannot be divided by tensor_parallel = {}", model.name, what, count,
-                            tensor_parallel),
-                fmt::format("use a tensor_parallel that divides {}, {} and {} (attention_heads, key_value_heads, "
-                            "feed_forward)",
-                            model.attention_heads, model.key_value_heads, model.feed_forward));
+    return fail(
+        ErrorCode::infeasible,
+        fmt::format("model '{}': {} = {} cannot be divided by tensor_parallel = {}", model.name, what, count,
+                    tensor_parallel),
+        model.experts.count > 0
+            ? std::string("use a tensor_parallel that divides attention_heads, key_value_heads and the widths of "
+                          "all feed-forward parts")
+            : fmt::format("use a tensor_parallel that divides {}, {} and {} (attention_heads, key_value_heads, "
+                          "feed_forward)",
+                          model.attention_heads, model.key_value_heads, model.feed_forward));
   };
   SAILOR_CHECK(check("attention_heads", model.attention_heads, context_parallel));
   SAILOR_CHECK(check("key_value_heads", model.key_value_heads, context_parallel));
   SAILOR_CHECK(check("feed_forward", model.feed_forward, 1));
+  SAILOR_CHECK(check("experts.feed_forward", model.experts.feed_forward, 1));
+  SAILOR_CHECK(check("experts.shared_feed_forward", model.experts.shared_feed_forward, 1));
   if (model.vocabulary < tensor_parallel)
     return fail(ErrorCode::infeasible,
                 fmt::format("model '{}': a vocabulary of {} leaves ranks of tensor_parallel = {} without a row",

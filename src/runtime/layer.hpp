@@ -53,6 +53,9 @@ class Slot {
     return Bytes(static_cast<double>(sum));
   }
 
+  /// On the host: where the tokens of each expert begin (Routing::offsets). Empty without experts.
+  std::vector<std::int32_t> offsets;
+
  private:
   std::array<Tensor, 12> tensors_;
 };

@@ -112,6 +112,24 @@ struct AttentionShape {
   [[nodiscard]] constexpr std::int64_t projected_width() const { return width() + 2 * key_value_width(); }
 };
 
+/// A mixture of experts: each token goes to `per_token` of them. The pairs of a token and an expert have an order of
+/// their own: by expert, then by token, so that every expert has its tokens side by side.
+struct RoutingShape {
+  std::int64_t tokens = 0;
+  std::int64_t experts = 0;
+  std::int64_t per_token = 0;  ///< at most `experts`
+
+  [[nodiscard]] constexpr std::int64_t pairs() const { return tokens * per_token; }
+};
+
+/// Where tokens go, in device memory.
+struct Routing {
+  std::int32_t* tokens = nullptr;   ///< (pairs) of each pair
+  std::int32_t* places = nullptr;   ///< (tokens, per_token): of a token's pairs, the best expert's first
+  std::int32_t* offsets = nullptr;  ///< (experts + 1): place of each expert's first pair, then the number of pairs
+  float* weights = nullptr;         ///< (pairs) with which a token adds up what its experts say
+};
+
 /// One step of AdamW (Loshchilov & Hutter 2019, decoupled weight decay).
 struct AdamWStep {
   float learning_rate = 1e-3f;
@@ -208,12 +226,25 @@ class Stream {
                                  ConstValues weight, Values gradient, Values sum, float* weight_gradient) = 0;
 
   // ---- Gated activation
-  /// output (rows, width) = silu(gate) · up, of input (rows, [gate | up]) with `width` values each (Shazeer 2020).
-  virtual void swiglu_forward(ConstValues input, Values output, std::int64_t rows, std::int64_t width) = 0;
+  /// output (rows, width) = factor · silu(gate) · up, of input (rows, [gate | up]) with `width` values each (Shazeer
+  /// 2020). `factors` (rows) may be null: 1.
+  virtual void swiglu_forward(ConstValues input, const float* factors, Values output, std::int64_t rows,
+                              std::int64_t width) = 0;
   /// input (rows, 2 · width) becomes its gradient, and the gradient of the output (rows, width) becomes the output,
-  /// which is needed for weight gradients.
-  virtual void swiglu_backward(Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
-                               std::int64_t width) = 0;
+  /// which is needed for weight gradients. `factor_gradients` (rows), null where `factors` is, are written.
+  virtual void swiglu_backward(Values input_to_gradient, const float* factors, Values gradient_to_output,
+                               float* factor_gradients, std::int64_t rows, std::int64_t width) = 0;
+
+  // ---- Mixture of experts
+  /// Chooses for each token the experts with the largest of its logits (tokens, experts), of equal ones the first;
+  /// their weights are the softmax over the chosen (Jiang et al. 2024, Mixtral, section 2.1). Writes all of `routing`.
+  virtual void route(const RoutingShape& shape, ConstValues logits, const Routing& routing) = 0;
+  /// logits_gradient (tokens, experts) from the gradients of the weights (pairs); 0 for experts that were not chosen.
+  virtual void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
+                              Values logits_gradient) = 0;
+  /// sums (tokens, width) += the rows of each token's pairs, of `pairs` (pairs, width).
+  virtual void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
+                         Values sums) = 0;
 
   // ---- Attention
   /// Rotary position embedding (Su et al. 2021) of the queries and keys in projected (tokens, projected_width), in the

@@ -21,6 +21,9 @@ MODELS = {
     "mixed": dict(width=8, post=True, key_value_heads=2, window=3, rotary=50.0, separate=True, in_head=False,
                   tied=False),
 }
+LLAMA = MODELS["llama"]
+MODELS["experts"] = dict(LLAMA, experts=dict(count=4, per_token=2, feed_forward=12))
+MODELS["shared_expert"] = dict(LLAMA, experts=dict(count=3, per_token=2, feed_forward=20, shared=8, first_dense=1))
 
 
 def formula(number, shape, one):
@@ -42,11 +45,12 @@ def rotated(x, base):
 class Reference:
     def __init__(self, hidden=16, heads=4, key_value_heads=None, feed_forward=32, width=None, post=False, rms=False,
                  epsilon=1e-5, separate=False, in_head=True, activation="gelu", rotary=0.0, scale=True, window=0,
-                 input_bias=True, tied=True, bias=True):
+                 input_bias=True, tied=True, bias=True, experts=None):
         self.hidden, self.heads, self.key_value_heads = hidden, heads, key_value_heads or heads
         self.feed_forward_width, self.activation, self.rotary = feed_forward, activation, rotary
         self.post, self.rms, self.epsilon = post, rms, epsilon
         self.scale, self.window, self.tied = scale, window, tied
+        self.experts = experts
         self.key_value_width = self.key_value_heads * (hidden // heads)
         width = width or hidden
         self.parameters = {}
@@ -60,9 +64,16 @@ class Reference:
             self.add_linear(f"{layer}.attention.input", hidden + 2 * self.key_value_width, hidden, input_bias)
             self.add_linear(f"{layer}.attention.output", hidden, hidden, bias, rows_are_inputs=True)
             self.add_norm(f"{layer}.norm2")
-            self.add_linear(f"{layer}.feed_forward.input", (2 if activation == "swiglu" else 1) * feed_forward, hidden,
-                            bias)
-            self.add_linear(f"{layer}.feed_forward.output", hidden, feed_forward, bias, rows_are_inputs=True)
+            name, wide = f"{layer}.feed_forward", feed_forward
+            if self.has_experts(layer):
+                count, inner = experts["count"], experts["feed_forward"]
+                self.add(f"{layer}.router.weight", count, hidden)
+                self.add(f"{layer}.experts.input.weight", count * 2 * inner, hidden)
+                self.add(f"{layer}.experts.output.weight", count * inner, hidden)
+                name, wide = f"{layer}.shared_expert", experts.get("shared", 0)
+            if wide:
+                self.add_linear(f"{name}.input", (2 if activation == "swiglu" else 1) * wide, hidden, bias)
+                self.add_linear(f"{name}.output", hidden, wide, bias, rows_are_inputs=True)
         self.norms = []  # after the blocks
         head = BLOCKS + 1
         if separate:
@@ -77,6 +88,9 @@ class Reference:
             self.add(f"{head}.projection.weight", width, hidden)
         if not tied:
             self.add(f"{head}.output.weight", VOCABULARY, width)
+
+    def has_experts(self, layer):
+        return self.experts is not None and layer > self.experts.get("first_dense", 0)
 
     def add(self, name, *shape, one=False):
         self.parameters[name] = formula(len(self.parameters), shape, one)
@@ -119,16 +133,31 @@ class Reference:
         return self.linear(f"{layer}.attention.output", attended.transpose(1, 2).reshape(SEQUENCES, LENGTH, -1),
                            rows_are_inputs=True)
 
-    def feed_forward(self, layer, x):
-        inner = self.linear(f"{layer}.feed_forward.input", x)
+    def mixture(self, layer, x):
+        """Mixtral: every expert computes every token here, and those that the router did not choose count 0."""
+        count, inner = self.experts["count"], self.experts["feed_forward"]
+        chosen = self.linear(f"{layer}.router", x).topk(self.experts["per_token"], dim=-1)
+        weights = torch.zeros(*x.shape[:-1], count, dtype=x.dtype).scatter(-1, chosen.indices, chosen.values.softmax(-1))
+        into = self.parameters[f"{layer}.experts.input.weight"].reshape(count, 2 * inner, self.hidden)
+        out = self.parameters[f"{layer}.experts.output.weight"].reshape(count, inner, self.hidden)
+        total = self.feed_forward(layer, x, "shared_expert", self.experts["shared"]) if "shared" in self.experts else 0.0
+        for expert in range(count):
+            gate, up = (x @ into[expert].T).split(inner, dim=-1)
+            total = total + weights[..., expert, None] * ((F.silu(gate) * up) @ out[expert])
+        return total
+
+    def feed_forward(self, layer, x, part="feed_forward", width=None):
+        if part == "feed_forward" and self.has_experts(layer):
+            return self.mixture(layer, x)
+        inner = self.linear(f"{layer}.{part}.input", x)
         if self.activation == "relu":
             inner = F.relu(inner)
         elif self.activation == "gelu":
             inner = F.gelu(inner, approximate="tanh")
         else:
-            gate, up = inner.split(self.feed_forward_width, dim=-1)
+            gate, up = inner.split(width or self.feed_forward_width, dim=-1)
             inner = F.silu(gate) * up
-        return self.linear(f"{layer}.feed_forward.output", inner, rows_are_inputs=True)
+        return self.linear(f"{layer}.{part}.output", inner, rows_are_inputs=True)
 
     def loss(self, tokens, targets):
         x = F.embedding(tokens, self.parameters["0.token_embedding.weight"])

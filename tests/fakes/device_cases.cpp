@@ -20,6 +20,92 @@ struct Size {
 constexpr std::array sizes{Size{3, 64},   Size{5, 7},    Size{1, 1},   Size{2, 33},
                            Size{70, 264}, Size{2, 4104}, Size{2, 8208}};
 
+void add_norms(std::vector<DeviceCase>& cases, const Size& size) {
+  const std::int64_t rows = size.rows;
+  const std::int64_t width = size.width;
+  const std::int64_t count = rows * width;
+  const auto name = [&](const std::string& what) { return fmt::format("{} {} x {}", what, rows, width); };
+  cases.push_back({name("layer norm"), [=](Bench& bench) {
+                     const NormShape shape{rows, width};
+                     const Tensor input = bench.noise(count, 3.0f);
+                     const Tensor weight = bench.noise(width);
+                     Tensor output = bench.poisoned(count);
+                     Tensor mean = bench.poisoned(rows, DataType::float32);
+                     Tensor reciprocal = bench.poisoned(rows, DataType::float32);
+                     bench.stream().layer_norm_forward(shape, input.values(), weight.values(),
+                                                       bench.noise(width).values(), output.values(), mean.floats(),
+                                                       reciprocal.floats());
+                     if (width == 1) return;  // deviations of nothing but rounding
+                     bench.keep(output);
+                     bench.keep(mean);
+                     bench.keep(reciprocal);
+                     for (const bool adds : {false, true}) {
+                       Tensor gradient = bench.noise(count);
+                       Tensor sum = bench.noise(count);
+                       Tensor weight_gradient = bench.floats(width);
+                       Tensor bias_gradient = bench.floats(width);
+                       bench.stream().layer_norm_backward(shape, input.values(), mean.floats(), reciprocal.floats(),
+                                                          weight.values(), gradient.values(),
+                                                          adds ? sum.values() : Values(nullptr, sum.type()),
+                                                          weight_gradient.floats(), bias_gradient.floats());
+                       bench.keep(adds ? sum : gradient);
+                       bench.keep(weight_gradient);
+                       bench.keep(bias_gradient);
+                     }
+                   }});
+  cases.push_back({name("RMSNorm"), [=](Bench& bench) {
+                     const NormShape shape{rows, width};
+                     const Tensor input = bench.noise(count, 3.0f);
+                     const Tensor weight = bench.noise(width);
+                     Tensor output = bench.poisoned(count);
+                     Tensor reciprocal = bench.poisoned(rows, DataType::float32);
+                     bench.stream().rms_norm_forward(shape, input.values(), weight.values(), output.values(),
+                                                     reciprocal.floats());
+                     bench.keep(output);
+                     bench.keep(reciprocal);
+                     for (const bool adds : {false, true}) {
+                       Tensor gradient = bench.noise(count);
+                       Tensor sum = bench.noise(count);
+                       Tensor weight_gradient = bench.floats(width);
+                       bench.stream().rms_norm_backward(
+                           shape, input.values(), reciprocal.floats(), weight.values(), gradient.values(),
+                           adds ? sum.values() : Values(nullptr, sum.type()), weight_gradient.floats());
+                       if (width > 1 || adds) bench.keep(adds ? sum : gradient);  // else nothing but rounding
+                       bench.keep(weight_gradient);
+                     }
+                   }});
+}
+
+void add_experts(std::vector<DeviceCase>& cases) {
+  for (const auto shape :
+       {RoutingShape{70, 8, 2}, RoutingShape{1, 1, 1}, RoutingShape{300, 5, 5}, RoutingShape{9, 64, 3}})
+    for (const std::int64_t width : {std::int64_t{7}, std::int64_t{264}})
+      cases.push_back(
+          {fmt::format("{} of {} experts, {} x {}", shape.per_token, shape.experts, shape.tokens, width),
+           [=](Bench& bench) {
+             const Tensor logits = bench.noise(shape.tokens * shape.experts);
+             Tensor tokens = bench.poisoned(shape.pairs(), DataType::int32);
+             Tensor places = bench.poisoned(shape.pairs(), DataType::int32);
+             Tensor offsets = bench.poisoned(shape.experts + 1, DataType::int32);
+             Tensor weights = bench.poisoned(shape.pairs(), DataType::float32);
+             const Routing routing{tokens.integers(), places.integers(), offsets.integers(), weights.floats()};
+             bench.stream().route(shape, logits.values(), routing);
+             bench.keep_integers(tokens);
+             bench.keep_integers(places);
+             bench.keep_integers(offsets);
+             bench.keep(weights);
+             const Tensor weight_gradients = bench.floats(shape.pairs());
+             Tensor logits_gradient = bench.poisoned(shape.tokens * shape.experts);
+             bench.stream().route_backward(shape, routing, weight_gradients.values().floats(),
+                                           logits_gradient.values());
+             bench.keep(logits_gradient);
+             Tensor sums = bench.noise(shape.tokens * width);
+             bench.stream().add_pairs(shape, routing.places, bench.noise(shape.pairs() * width).values(), width,
+                                      sums.values());
+             bench.keep(sums);
+           }});
+}
+
 void add_elementwise(std::vector<DeviceCase>& cases) {
   for (const auto [rows, width] : sizes) {
     const auto name = [&](const std::string& what) { return fmt::format("{} {} x {}", what, rows, width); };
@@ -64,61 +150,27 @@ void add_elementwise(std::vector<DeviceCase>& cases) {
     cases.push_back({name("swiglu"), [=](Bench& bench) {
                        Tensor input = bench.noise(2 * count, 2.0f);
                        Tensor output = bench.poisoned(count);
-                       bench.stream().swiglu_forward(input.values(), output.values(), rows, width);
+                       bench.stream().swiglu_forward(input.values(), nullptr, output.values(), rows, width);
                        bench.keep(output);
                        Tensor gradient = bench.noise(count);
-                       bench.stream().swiglu_backward(input.values(), gradient.values(), rows, width);
+                       bench.stream().swiglu_backward(input.values(), nullptr, gradient.values(), nullptr, rows, width);
                        bench.keep(input);
                        bench.keep(gradient);
                      }});
-    cases.push_back({name("layer norm"), [=](Bench& bench) {
-                       const NormShape shape{rows, width};
-                       const Tensor input = bench.noise(count, 3.0f);
-                       const Tensor weight = bench.noise(width);
+    cases.push_back({name("weighted swiglu"), [=](Bench& bench) {
+                       Tensor input = bench.noise(2 * count, 2.0f);
                        Tensor output = bench.poisoned(count);
-                       Tensor mean = bench.poisoned(rows, DataType::float32);
-                       Tensor reciprocal = bench.poisoned(rows, DataType::float32);
-                       bench.stream().layer_norm_forward(shape, input.values(), weight.values(),
-                                                         bench.noise(width).values(), output.values(), mean.floats(),
-                                                         reciprocal.floats());
-                       if (width == 1) return;  // deviations of nothing but rounding
+                       const Tensor factors = bench.floats(rows);
+                       const float* const weights = factors.values().floats();
+                       bench.stream().swiglu_forward(input.values(), weights, output.values(), rows, width);
                        bench.keep(output);
-                       bench.keep(mean);
-                       bench.keep(reciprocal);
-                       for (const bool adds : {false, true}) {
-                         Tensor gradient = bench.noise(count);
-                         Tensor sum = bench.noise(count);
-                         Tensor weight_gradient = bench.floats(width);
-                         Tensor bias_gradient = bench.floats(width);
-                         bench.stream().layer_norm_backward(shape, input.values(), mean.floats(), reciprocal.floats(),
-                                                            weight.values(), gradient.values(),
-                                                            adds ? sum.values() : Values(nullptr, sum.type()),
-                                                            weight_gradient.floats(), bias_gradient.floats());
-                         bench.keep(adds ? sum : gradient);
-                         bench.keep(weight_gradient);
-                         bench.keep(bias_gradient);
-                       }
-                     }});
-    cases.push_back({name("RMSNorm"), [=](Bench& bench) {
-                       const NormShape shape{rows, width};
-                       const Tensor input = bench.noise(count, 3.0f);
-                       const Tensor weight = bench.noise(width);
-                       Tensor output = bench.poisoned(count);
-                       Tensor reciprocal = bench.poisoned(rows, DataType::float32);
-                       bench.stream().rms_norm_forward(shape, input.values(), weight.values(), output.values(),
-                                                       reciprocal.floats());
-                       bench.keep(output);
-                       bench.keep(reciprocal);
-                       for (const bool adds : {false, true}) {
-                         Tensor gradient = bench.noise(count);
-                         Tensor sum = bench.noise(count);
-                         Tensor weight_gradient = bench.floats(width);
-                         bench.stream().rms_norm_backward(
-                             shape, input.values(), reciprocal.floats(), weight.values(), gradient.values(),
-                             adds ? sum.values() : Values(nullptr, sum.type()), weight_gradient.floats());
-                         if (width > 1 || adds) bench.keep(adds ? sum : gradient);  // else nothing but rounding
-                         bench.keep(weight_gradient);
-                       }
+                       Tensor gradient = bench.noise(count);
+                       Tensor factor_gradients = bench.poisoned(rows, DataType::float32);
+                       bench.stream().swiglu_backward(input.values(), weights, gradient.values(),
+                                                      factor_gradients.floats(), rows, width);
+                       bench.keep(input);
+                       bench.keep(gradient);
+                       bench.keep(factor_gradients);
                      }});
     for (const std::int64_t gap : {0, 5}) {
       const std::string with_gap = gap == 0 ? "" : fmt::format(", rows {} apart", width + gap);
@@ -337,9 +389,19 @@ void add_optimizer(std::vector<DeviceCase>& cases) {
 
 }  // namespace
 
+std::vector<DeviceCase> large_device_cases() {
+  std::vector<DeviceCase> cases;
+  for (const Size& size : {Size{2000, 64}, Size{2000, 264}, Size{700, 2048}, Size{700, 4096}}) add_norms(cases, size);
+  return cases;
+}
+
 std::vector<DeviceCase> device_cases() {
   std::vector<DeviceCase> cases;
   add_elementwise(cases);
+  for (const Size& size : sizes) add_norms(cases, size);
+  // More rows than an emulated GPU has blocks for.
+  for (const Size& size : {Size{40, 64}, Size{9, 4096}}) add_norms(cases, size);
+  add_experts(cases);
   add_linear(cases);
   add_linear_with_gaps(cases);
   add_attention(cases);

@@ -61,6 +61,11 @@ class Bench {
     }
     results.push_back(std::move(values));
   }
+  void keep_integers(const Tensor& tensor) {
+    std::vector<std::int32_t> integers(static_cast<std::size_t>(tensor.elements()));
+    device_.read(integers.data(), tensor.data(), tensor.bytes());
+    results.emplace_back(integers.begin(), integers.end());
+  }
   std::vector<std::vector<double>> results;
 
  private:
@@ -95,6 +100,9 @@ struct DeviceCase {
 
 /// All operations, at shapes that are no multiples of anything among them.
 std::vector<DeviceCase> device_cases();
+
+/// What only a GPU with over a hundred multiprocessors needs: more rows than it has blocks for.
+std::vector<DeviceCase> large_device_cases();
 
 /// How far the results of one device are from those of another: the largest difference of a value, in parts of the
 /// root mean square of its array and of itself. Infinite where one is NaN and the other is not.

@@ -126,14 +126,37 @@ class WrappedStream : public Base {
       inner.rms_norm_backward(shape, input, reciprocal_rms, weight, gradient, sum, weight_gradient);
     });
   }
-  void swiglu_forward(ConstValues input, Values output, std::int64_t rows, std::int64_t width) override {
+  void swiglu_forward(ConstValues input, const float* factors, Values output, std::int64_t rows,
+                      std::int64_t width) override {
     operate({"SwiGLU, forward", {rows, width}, 0.0, traffic(input.type, rows * width, 3)},
-            [=](Stream& inner) { inner.swiglu_forward(input, output, rows, width); });
+            [=](Stream& inner) { inner.swiglu_forward(input, factors, output, rows, width); });
   }
-  void swiglu_backward(Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
-                       std::int64_t width) override {
+  void swiglu_backward(Values input_to_gradient, const float* factors, Values gradient_to_output,
+                       float* factor_gradients, std::int64_t rows, std::int64_t width) override {
     operate({"SwiGLU, backward", {rows, width}, 0.0, traffic(input_to_gradient.type, rows * width, 6)},
-            [=](Stream& inner) { inner.swiglu_backward(input_to_gradient, gradient_to_output, rows, width); });
+            [=](Stream& inner) {
+              inner.swiglu_backward(input_to_gradient, factors, gradient_to_output, factor_gradients, rows, width);
+            });
+  }
+  void route(const RoutingShape& shape, ConstValues logits, const Routing& routing) override {
+    operate({"routing", {shape.tokens, shape.experts}, 0.0, traffic(logits.type, shape.tokens * shape.experts, 1)},
+            [=](Stream& inner) { inner.route(shape, logits, routing); });
+  }
+  void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
+                      Values logits_gradient) override {
+    operate({"routing, backward",
+             {shape.tokens, shape.experts},
+             0.0,
+             traffic(logits_gradient.type, shape.tokens * shape.experts, 1)},
+            [=](Stream& inner) { inner.route_backward(shape, routing, weight_gradients, logits_gradient); });
+  }
+  void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
+                 Values sums) override {
+    operate({"sums of pairs",
+             {shape.tokens, width},
+             0.0,
+             traffic(pairs.type, (shape.pairs() + 2 * shape.tokens) * width, 1)},
+            [=](Stream& inner) { inner.add_pairs(shape, places, pairs, width, sums); });
   }
   void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) override {
     operate({"rotary positions",

@@ -548,7 +548,7 @@ source = "a test"
             std::string::npos)
       << refused.errors;
   const auto others =
-      plan_opt("cluster.toml", {"--framework", "megatron-core", "--pin", "tensor_parallel=4", "--output", "four.toml"},
+      plan_opt("cluster.toml", {"--framework", "nanotron", "--pin", "tensor_parallel=4", "--output", "four.toml"},
                "models/few-keys.toml");
   ASSERT_EQ(others.exit_status, 0) << others.errors;
   const auto predicted =

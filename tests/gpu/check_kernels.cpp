@@ -65,12 +65,14 @@ int main() {
   fmt::print("# every operation on {} ({}) against the CPU: largest difference\n", gpu->name(), gpu->versions());
   Comparison comparison{*cpu};
   for (const Kind& kind : {Kind{DataType::float32, "float32", 2e-5}, Kind{DataType::bfloat16, "bfloat16", 2.4e-2},
-                           Kind{DataType::float16, "float16", 4e-3}})
+                           Kind{DataType::float16, "float16", 4e-3}}) {
+    for (const test::DeviceCase& test_case : test::large_device_cases()) comparison.compare(*gpu, kind, test_case);
     for (const test::DeviceCase& test_case : test::device_cases()) {
       comparison.compare(*gpu, kind, test_case);
       if (test_case.name.starts_with("attention ") && gpu->versions() != with_own_attention->versions())
         comparison.compare(*with_own_attention, kind, {test_case.name + ", by our kernels", test_case.run});
     }
+  }
   fmt::print("{} passed, {} failed\n", comparison.passed, comparison.failed);
   return comparison.failed == 0 ? 0 : 1;
 }

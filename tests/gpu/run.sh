@@ -22,8 +22,8 @@ Each part ends within ten minutes and writes FOLDER/PART.txt before the next one
   models      iterations of whole models: tokens/s, model FLOP utilisation, memory, and where the time goes: the share of each
               operation beside what the GPU reaches
   torch       the same models in PyTorch, if python3 can import it
-  sanitizer   every operation under compute-sanitizer (memcheck, racecheck, synccheck), but for cuDNN's own kernels, whose
-              asynchronous barriers the last two take for errors
+  sanitizer   every operation under compute-sanitizer (memcheck, racecheck, synccheck); of the last two without cuDNN's own
+              kernels, whose asynchronous barriers they take for errors
   programs    with --programs: sailor-check, a profile of four models (RESULTS/store), their training by sailor-train, what
               sailor-simulate predicts of it by that profile, and whether a checkpoint goes on with the same losses
 
@@ -110,9 +110,14 @@ cmake -S "$here" -B "$build" "${generator[@]}" -DCMAKE_CUDA_ARCHITECTURES="${cap
   { cat "$results/configure.txt"; die "it cannot be configured"; }
 cmake --build "$build" --parallel >"$results/build.txt" 2>&1 || { tail -40 "$results/build.txt"; die "it does not build"; }
 
+# All 32 blocks of LLaMA-3-8B need 137 GiB, half of them 91.
+memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -1) || memory=''
+llama_blocks=16
+((${memory:-0} >= 100000)) || llama_blocks=10
 # MODEL SEQUENCES LENGTH MICRO_BATCHES RECOMPUTE [BLOCKS]
-models=("opt-350m 8 2048 2 none" "opt-1.3b 8 2048 2 none" "gpt-neo-2.7b 4 2048 2 none" "llama-3-8b 1 8192 2 none 16"
-  "llama-3-8b 1 8192 1 full")
+models=("opt-350m 8 2048 2 none" "opt-1.3b 8 2048 2 none" "gpt-neo-2.7b 4 2048 2 none"
+  "llama-3-8b 1 8192 2 none $llama_blocks")
+((${memory:-0} < 140000)) || models+=("llama-3-8b 1 4096 1 full")
 failed=0
 
 # plan MODEL GPU MICRO_BATCH MICRO_BATCHES LENGTH LAYERS RECOMPUTE: a plan of one GPU
@@ -145,17 +150,17 @@ run_programs() {
   sailor-check --nhc --device gpu || status=1
   mkdir -p "$files"
   cp "$root"/profiles/models/*.toml "$files"
-  sed 's/^name = .*/name = "llama-3-8b-half"/; s/^blocks = .*/blocks = 16/' "$files/llama-3-8b.toml" \
-    >"$files/llama-3-8b-half.toml"
+  sed "s/^name = .*/name = \"llama-3-8b-part\"/; s/^blocks = .*/blocks = $llama_blocks/" "$files/llama-3-8b.toml" \
+    >"$files/llama-3-8b-part.toml"
   cat "$root"/docs/*.md "$root"/docs/*/*.md >"$results/corpus.txt"
   sailor-data bytes --output "$data" "$results/corpus.txt" || return 1
   local -a common=(--models "$files" --precision bf16 --gpu "$gpu" --store "$store" --time-budget 12)
   timeout 90 sailor-profile layers "${common[@]}" --model opt-350m --micro-batches 4,8,16 --recompute none,full || status=1
   timeout 60 sailor-profile layers "${common[@]}" --model opt-1.3b --micro-batches 2,4,8 || status=1
   timeout 60 sailor-profile layers "${common[@]}" --model gpt-neo-2.7b --micro-batches 2,4 || status=1
-  timeout 60 sailor-profile layers "${common[@]}" --model llama-3-8b-half --micro-batches 1 --recompute none,full || status=1
-  for name in "opt-350m 8 2 2048 26 none" "opt-350m 4 4 2048 26 none" "opt-350m 16 1 2048 26 full" \
-    "opt-1.3b 8 2 2048 26 none" "gpt-neo-2.7b 4 2 2048 34 none" "llama-3-8b-half 1 2 8192 18 none"; do
+  timeout 60 sailor-profile layers "${common[@]}" --model llama-3-8b-part --micro-batches 1 --recompute none,full || status=1
+  for name in "opt-350m 8 2 2048 26 none" "opt-350m 4 4 2048 26 none" "opt-350m 16 1 2048 26 none" \
+    "opt-350m 16 1 2048 26 full" "opt-1.3b 8 2 2048 26 none" "gpt-neo-2.7b 4 2 2048 34 none" "llama-3-8b-part 1 2 8192 $((llama_blocks + 2)) none"; do
     read -ra words <<<"$name"
     plan "${words[0]}" "$gpu" "${words[@]:1}" >"$results/plan.toml"
     timeout 90 sailor-train --models "$files" "$results/plan.toml" --data "$data" --iterations 12 --warm-up-iterations 2 \
@@ -221,7 +226,7 @@ for name in "${parts[@]}"; do
       if python3 -c 'import torch' 2>/dev/null; then
         for model in "${models[@]}"; do
           read -ra words <<<"$model"
-          part torch timeout 115 python3 "$here/bench_torch.py" "${words[@]:0:5}" ${words[5]:+--blocks "${words[5]}"}
+          part torch timeout 115 python3 "$here/bench_torch.py" "${words[@]:0:5}" ${words[5]:+--blocks "${words[5]}"} --compile blocks
         done
       else
         echo "python3 cannot import torch: not run" >>"$results/torch.txt"
@@ -230,7 +235,9 @@ for name in "${parts[@]}"; do
     sanitizer)
       if command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck synccheck; do
-          part sanitizer timeout 300 compute-sanitizer --tool "$tool" --kernel-name-exclude kns=cudnn --error-exitcode 1 \
+          options=()
+          [[ $tool == memcheck ]] || options=(--kernel-name-exclude kns=cudnn)
+          part sanitizer timeout 300 compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 1 \
             "$build/check_kernels"
         done
       else

@@ -74,11 +74,13 @@ trains_at() { [[ $(losses "$log" | wc -l) -ge $1 ]]; } # ITERATIONS
 joined_again() { [[ $(grep -c 'on x3 has joined' "$log") -gt 2 ]]; }
 
 has_ended() { [[ $(state) != @(PENDING|CONFIGURING|RUNNING|COMPLETING|REQUEUED) ]]; }
+a_little_more() { echo $(($(losses "$log" | awk 'END { print $1 }') + 100)) >"$1.iterations"; } # RUN
 # Stops the job of RUN as Slurm does before a time limit. It goes on, and ends a little later.
 stop_and_end() { # RUN
-  echo $(($(losses "$log" | awk 'END { print $1 }') + 100)) >"$1.iterations"
+  a_little_more "$1"
   scancel --signal=USR2 "$id" || return 1
   before_long 60 grep -q '^# ended with status 75' "$log"
+  a_little_more "$1" # the job waits in the queue, and reads this when it starts again
   before_long 60 grep -q '^# epoch 1: .* from iteration [1-9]' "$log"
   before_long 180 has_ended
   expect_in "$(state)" COMPLETED || return 1

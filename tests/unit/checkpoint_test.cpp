@@ -243,7 +243,7 @@ TEST(Checksum, IsXxh64) {  // values of the reference implementation
 }
 
 TEST_F(Checkpoint, AnyPlanReadsWhatAnyOtherWroteBitByBit) {
-  for (const Model& model : all_models()) {
+  for (const Model& model : all_models_and_experts()) {
     const int key_value_heads = model.key_value_heads;
     const std::vector<PlanOf> plans{one_rank(model), grid(model, 2, 1, 1, 1), grid(model, 1, 2, 1, 1),
                                     grid(model, 3, key_value_heads, 2, 1), grid(model, 2, 1, 2, 3)};

@@ -23,7 +23,7 @@ TEST(RuntimeGradients, LossAndGradientsOfAllArchitecturesEqualPyTorchs) {
   ASSERT_TRUE(document) << document.error().message();
   document->require_schema_version(1);
   std::map<std::string, Model> models;
-  for (const Model& model : all_models()) models.emplace(model.name, model);
+  for (const Model& model : all_models_and_experts()) models.emplace(model.name, model);
   double worst = 0.0;
   std::size_t compared = 0;
   for (const TomlTable& entry : document->root().tables("models")) {
@@ -50,7 +50,7 @@ TEST(RuntimeGradients, LossAndGradientsOfAllArchitecturesEqualPyTorchs) {
     }
   }
   ASSERT_TRUE(document->finish()) << document->finish().error().message();
-  EXPECT_EQ(compared, 4u * (28 + 28 + 26 + 21 + 15 + 23 + 30));
+  EXPECT_EQ(compared, 4u * (28 + 28 + 26 + 21 + 15 + 23 + 30 + 17 + 18));
   RecordProperty("worst_relative_error", fmt::format("{:.2e}", worst));
 }
 
@@ -108,6 +108,13 @@ TEST(RuntimeGradients, UntiedModelWithoutBiasesPassesFiniteDifferences) { expect
 TEST(RuntimeGradients, GroupedRotaryGatedModelPassesFiniteDifferences) { expect_finite_differences(llama_model()); }
 TEST(RuntimeGradients, TwoFinalNormsPassFiniteDifferences) { expect_finite_differences(llama_sailor_model()); }
 TEST(RuntimeGradients, AnUnusualMixturePassesFiniteDifferences) { expect_finite_differences(mixed_model()); }
+
+TEST(RuntimeGradients, ExpertsPassFiniteDifferences) {
+  Model model = experts_model();
+  model.experts.per_token = model.experts.count;  // a step that sends a token to another expert is no small change
+  expect_finite_differences(model);
+}
+TEST(RuntimeGradients, ASharedExpertPassesFiniteDifferences) { expect_finite_differences(shared_expert_model()); }
 
 TEST(RuntimeGradients, ATiedHeadWithItsOwnCopySplitsTheGradientOfTheEmbedding) {
   // On two stages, the gradients of both copies must sum to that of the shared matrix on one.

@@ -238,10 +238,10 @@ TEST_F(CpuKernels, SwigluEqualsItsFormulaAndSlopes) {
       gradient[r * 2 * width + width + i] = dy * silu(gate);
     }
   Floats output(rows * width);
-  device->main().swiglu_forward(input.data(), output.data(), rows, width);
+  device->main().swiglu_forward(input.data(), nullptr, output.data(), rows, width);
   expect_close(output, expected, 1e-5);
   output = output_gradient;
-  device->main().swiglu_backward(input.data(), output.data(), rows, width);
+  device->main().swiglu_backward(input.data(), nullptr, output.data(), nullptr, rows, width);
   expect_close(output, expected, 1e-5);
   expect_close(input, gradient, 1e-5);
 }

@@ -97,8 +97,32 @@ inline Model mixed_model() {  // what no known model has together
   return model;
 }
 
+inline Model experts_model() {  // like Mixtral
+  Model model = llama_model();
+  model.name = "experts";
+  model.experts = {.count = 4, .per_token = 2, .feed_forward = 12};
+  return model;
+}
+
+inline Model shared_expert_model() {  // two experts for each token beside one for all, after a block without experts
+  Model model = llama_model();
+  model.name = "shared_expert";
+  model.experts = {.count = 3, .per_token = 2, .feed_forward = 20, .shared_feed_forward = 8, .first_dense = 1};
+  return model;
+}
+
+/// Rounding may send a token to another expert, which is why these are apart.
+inline std::vector<Model> expert_models() { return {experts_model(), shared_expert_model()}; }
+
 inline std::vector<Model> all_models() {
   return {gpt_model(), opt_model(), neo_model(), untied_model(), llama_model(), llama_sailor_model(), mixed_model()};
+}
+
+/// With experts, too.
+inline std::vector<Model> all_models_and_experts() {
+  std::vector<Model> models = all_models();
+  for (const Model& model : expert_models()) models.push_back(model);
+  return models;
 }
 
 /// A value on the host, of any type.

@@ -286,8 +286,10 @@ TEST_P(ReducedOperations, ActivationFunctionsAndSumsAreRoundedOnce) {
   apply("relu_backward", width, [&](Values x, Values y) { test::relu_backward(*device, x, y, count); });
   apply("gelu_forward", width, [&](Values x, Values y) { test::gelu_forward(*device, x, y, count); });
   apply("gelu_backward", width, [&](Values x, Values y) { test::gelu_backward(*device, x, y, count); });
-  apply("swiglu_forward", 2 * width, [&](Values x, Values y) { device->main().swiglu_forward(x, y, rows, width); });
-  apply("swiglu_backward", 2 * width, [&](Values x, Values y) { device->main().swiglu_backward(x, y, rows, width); });
+  apply("swiglu_forward", 2 * width,
+        [&](Values x, Values y) { device->main().swiglu_forward(x, nullptr, y, rows, width); });
+  apply("swiglu_backward", 2 * width,
+        [&](Values x, Values y) { device->main().swiglu_backward(x, nullptr, y, nullptr, rows, width); });
   apply("add", width, [&](Values x, Values y) { device->main().add(x, y, count); });
   apply("add_bias", width, [&](Values x, Values y) { device->main().add_bias(x, y, rows, width); });
   apply("add_repeated", width, [&](Values x, Values y) { device->main().add_repeated(x, y, rows, width); });

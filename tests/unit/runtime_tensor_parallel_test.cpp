@@ -31,9 +31,9 @@ class TensorParallelLayers : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Degree, TensorParallelLayers, ::testing::Values(2, 4));
 
 std::vector<Model> models_for(int degree) {
-  std::vector<Model> models = all_models();
+  std::vector<Model> models = all_models_and_experts();
   std::erase_if(models, [&](const Model& model) { return !check_divisible(model, degree); });
-  EXPECT_EQ(models.size(), degree == 2 ? 7u : 6u);  // the mixed one has 2 key-value heads
+  EXPECT_EQ(models.size(), degree == 2 ? 9u : 8u);  // the mixed one has 2 key-value heads
   return models;
 }
 
@@ -149,7 +149,7 @@ TEST_P(TensorParallelLayers, RunAttentionAgainWithTheSameGradients) {
 }
 
 TEST(RuntimeSelectiveRecomputation, GivesTheSameBitsAndKeepsLess) {
-  for (const Model& model : all_models()) {
+  for (const Model& model : all_models_and_experts()) {
     SCOPED_TRACE(model.name);
     WholeModel kept(model);
     WholeModel again(model, {}, Recompute::selective);

@@ -50,12 +50,12 @@ Plan make_plan(const std::vector<std::pair<int, std::vector<int>>>& pipelines) {
 
 TEST(RuntimeParameters, LayersHaveAsManyAsTheModelSays) {
   const auto device = make_cpu_device();
-  for (const Model& model : all_models())
+  for (const Model& model : all_models_and_experts())
     for (const int index : {0, 1, 2, 3}) {
       Parameter table;  // of a tied head, which does not count
       const auto layer = make_layer(model, index, {.token_embedding = &table});
       const ParameterStorage storage(*device, {layer.get()});
-      EXPECT_EQ(storage.elements(), model.parameters(model.layer_kind(index))) << model.name << ", layer " << index;
+      EXPECT_EQ(storage.elements(), model.layer_parameters(index)) << model.name << ", layer " << index;
     }
 }
 
@@ -93,7 +93,7 @@ TEST(StageLayers, KeepWhatIsEstimatedForThisRuntime) {
   const simulator::Framework sailor =
       simulator::load_framework(SAILOR_SOURCE_DIR "/profiles/frameworks/sailor.toml").value();
   const auto device = make_cpu_device();
-  for (Model model : all_models()) {
+  for (Model model : all_models_and_experts()) {
     if (model.embedding_width < model.hidden) continue;  // projections of the embedding are not estimated
     model.hidden = model.embedding_width = 256;
     model.feed_forward = model.activation == Activation::swiglu ? 672 : 1024;
@@ -115,7 +115,8 @@ TEST(StageLayers, KeepWhatIsEstimatedForThisRuntime) {
                                   .recompute = recompute,
                                   .micro_batch = TestBatch::sequences,
                                   .sequence_length = TestBatch::sequence_length,
-                                  .kind = model.layer_kind(layer)},
+                                  .kind = model.layer_kind(layer),
+                                  .first_layer = layer},
                                  sailor.kernels)
                          .activation.value();
       EXPECT_NEAR(layers.activation().value() / estimated, 1.0, 0.02);
@@ -210,7 +211,7 @@ TEST(RuntimeLayerMemory, RepeatedIterationsReserveNoMore) {
 }
 
 TEST(RuntimeLayerMemory, UntrainedModelsGuessUniformly) {
-  for (const Model& model : all_models()) {
+  for (const Model& model : all_models_and_experts()) {
     WholeModel whole(model);
     whole.storage().initialize(1);
     EXPECT_NEAR(whole.loss(), std::log(23.0), 0.3) << model.name;
@@ -310,9 +311,20 @@ TEST(RuntimeSupport, RefusesWhatItCannotTrainAndSaysWhatItCan) {
             std::string::npos)
       << refused(other, gpt_model());
   Model experts = gpt_model();
-  experts.experts = {.count = 8, .per_token = 2, .feed_forward = 16};
-  EXPECT_NE(refused(plan, experts).find("has 8 experts, which sailor-train does not compute"), std::string::npos)
+  experts.experts = {.count = 8, .per_token = 2, .feed_forward = 16, .bias = true};
+  EXPECT_NE(refused(plan, experts)
+                .find("has experts with another activation than swiglu, experts with biases, which sailor-train does "
+                      "not compute"),
+            std::string::npos)
       << refused(plan, experts);
+  experts = experts_model();
+  other = plan;
+  other.pipelines[0].stages[0].tensor_parallel = 4;
+  EXPECT_TRUE(check_supported(other, experts));
+  experts.experts.feed_forward = 14;
+  EXPECT_NE(refused(other, experts).find("experts.feed_forward = 14 cannot be divided by tensor_parallel = 4"),
+            std::string::npos)
+      << refused(other, experts);
 }
 
 // ---- Order of samples

@@ -100,7 +100,8 @@ std::vector<Named> divisions_for(int which, int layers) {
 }
 
 const std::vector<Model>& models() {
-  static const std::vector<Model> all{gpt_model(), opt_model(), neo_model(), llama_model(), mixed_model()};
+  static const std::vector<Model> all{gpt_model(),   opt_model(),     neo_model(),          llama_model(),
+                                      mixed_model(), experts_model(), shared_expert_model()};
   return all;
 }
 

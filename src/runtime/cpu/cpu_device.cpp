@@ -215,16 +215,52 @@ class CpuStream final : public HostStream {
                [&](const Rows<2>& part) { cpu::gelu_backward(part.floats[0], part.floats[1], part.count); });
   }
 
-  void swiglu_forward(ConstValues input, Values output, std::int64_t rows, std::int64_t width) override {
+  void swiglu_forward(ConstValues input, const float* factors, Values output, std::int64_t rows,
+                      std::int64_t width) override {
     settle();
-    by_rows<2>(rows, {in(input, 2 * width), out(output, width)},
-               [&](const Rows<2>& part) { cpu::swiglu_forward(part.floats[0], part.floats[1], part.count, width); });
+    by_rows<2>(rows, {in(input, 2 * width), out(output, width)}, [&](const Rows<2>& part) {
+      cpu::swiglu_forward(part.floats[0], factors != nullptr ? factors + part.first : nullptr, part.floats[1],
+                          part.count, width);
+    });
   }
-  void swiglu_backward(Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
-                       std::int64_t width) override {
+  void swiglu_backward(Values input_to_gradient, const float* factors, Values gradient_to_output,
+                       float* factor_gradients, std::int64_t rows, std::int64_t width) override {
     settle();
     by_rows<2>(rows, {in_out(input_to_gradient, 2 * width), in_out(gradient_to_output, width)},
-               [&](const Rows<2>& part) { cpu::swiglu_backward(part.floats[0], part.floats[1], part.count, width); });
+               [&](const Rows<2>& part) {
+                 const bool weighted = factors != nullptr;
+                 cpu::swiglu_backward(part.floats[0], weighted ? factors + part.first : nullptr, part.floats[1],
+                                      weighted ? factor_gradients + part.first : nullptr, part.count, width);
+               });
+  }
+
+  void route(const RoutingShape& shape, ConstValues logits, const Routing& routing) override {
+    settle();
+    const Widened all_logits(*this, logits, shape.tokens * shape.experts);
+    cpu::route(shape, all_logits.floats(), routing);
+  }
+  void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
+                      Values logits_gradient) override {
+    settle();
+    by_rows<1>(
+        1, {out(logits_gradient, shape.tokens * shape.experts)},
+        [&](const Rows<1>& all) { cpu::route_backward(shape, routing, weight_gradients, all.floats[0]); }, 1);
+  }
+  void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
+                 Values sums) override {
+    settle();
+    const Workspace row(*this, pairs.is_float32() ? 0 : width);
+    const auto add_rows = [&](const Rows<1>& part) {
+      for (std::int64_t i = 0; i < part.count; ++i)
+        for (std::int64_t k = 0; k < shape.per_token; ++k) {
+          const ConstValues pair = pairs + places[(part.first + i) * shape.per_token + k] * width;
+          if (row.floats != nullptr) cpu::widen(pair, row.floats, width);
+          cpu::add(part.floats[0] + i * width, row.floats != nullptr ? row.floats : pair.floats(), width);
+        }
+    };
+    // One thread where rows have to be widened, since there is memory for one.
+    by_rows<1>(shape.tokens, {in_out(sums, width)}, add_rows,
+               row.floats != nullptr ? 1 : pieces_of(shape.tokens, width * (shape.per_token + 1)));
   }
 
   void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) override {

@@ -89,33 +89,39 @@ void gelu_backward(float* input_to_output, float* gradient, std::int64_t count) 
 
 // silu(x) = x sigmoid(x), with slope sigmoid(x) (1 + x (1 - sigmoid(x))).
 SAILOR_CPU_VERSIONS
-void swiglu_forward(const float* input, float* output, std::int64_t rows, std::int64_t width) {
+void swiglu_forward(const float* input, const float* factors, float* output, std::int64_t rows, std::int64_t width) {
   for (std::int64_t row = 0; row < rows; ++row) {
+    const float factor = factors != nullptr ? factors[row] : 1.0f;
     const float* gate = input + row * 2 * width;
     const float* up = gate + width;
     float* line = output + row * width;
 #pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) line[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i];
+    for (std::int64_t i = 0; i < width; ++i) line[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i] * factor;
   }
 }
 
 SAILOR_CPU_VERSIONS
-void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::int64_t rows, std::int64_t width) {
+void swiglu_backward(float* input_to_gradient, const float* factors, float* gradient_to_output, float* factor_gradients,
+                     std::int64_t rows, std::int64_t width) {
   for (std::int64_t row = 0; row < rows; ++row) {
+    const float factor = factors != nullptr ? factors[row] : 1.0f;
     float* gate = input_to_gradient + row * 2 * width;
     float* up = gate + width;
     float* line = gradient_to_output + row * width;
-#pragma omp simd
+    float factor_gradient = 0.0f;
+#pragma omp simd reduction(+ : factor_gradient)
     for (std::int64_t i = 0; i < width; ++i) {
       const float x = gate[i];
       const float u = up[i];
-      const float gradient = line[i];
       const float sigmoid = 1.0f / (1.0f + fast_exp(-x));
       const float silu = x * sigmoid;
-      line[i] = silu * u;
+      factor_gradient += line[i] * silu * u;
+      const float gradient = line[i] * factor;
+      line[i] = silu * u * factor;
       up[i] = gradient * silu;
       gate[i] = gradient * u * sigmoid * (1.0f + x - silu);
     }
+    if (factor_gradients != nullptr) factor_gradients[row] = factor_gradient;
   }
 }
 

@@ -26,8 +26,12 @@ void relu_forward(float* values, std::int64_t count);
 void relu_backward(const float* output, float* gradient, std::int64_t count);
 void gelu_forward(const float* input, float* output, std::int64_t count);
 void gelu_backward(float* input_to_output, float* gradient, std::int64_t count);
-void swiglu_forward(const float* input, float* output, std::int64_t rows, std::int64_t width);
-void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::int64_t rows, std::int64_t width);
+void swiglu_forward(const float* input, const float* factors, float* output, std::int64_t rows, std::int64_t width);
+void swiglu_backward(float* input_to_gradient, const float* factors, float* gradient_to_output, float* factor_gradients,
+                     std::int64_t rows, std::int64_t width);
+void route(const RoutingShape& shape, const float* logits, const Routing& routing);
+void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
+                    float* logits_gradient);
 void adamw(const AdamWStep& step, bool decays, float gradient_factor, float* value, const float* gradient,
            float* first_moment, float* second_moment, std::int64_t count);
 

@@ -174,12 +174,29 @@ class ComputingStream final : public CudaStream {
                             workspace.data);
   }
 
-  void swiglu_forward(ConstValues input, Values output, std::int64_t rows, std::int64_t width) override {
-    cuda::swiglu_forward(queue_, input, output, rows, width);
+  void swiglu_forward(ConstValues input, const float* factors, Values output, std::int64_t rows,
+                      std::int64_t width) override {
+    if (factors == nullptr) return cuda::swiglu_forward(queue_, input, output, rows, width);
+    cuda::swiglu_forward(queue_, input, factors, output, rows, width);
   }
-  void swiglu_backward(Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
-                       std::int64_t width) override {
-    cuda::swiglu_backward(queue_, input_to_gradient, gradient_to_output, rows, width);
+  void swiglu_backward(Values input_to_gradient, const float* factors, Values gradient_to_output,
+                       float* factor_gradients, std::int64_t rows, std::int64_t width) override {
+    if (factors == nullptr) return cuda::swiglu_backward(queue_, input_to_gradient, gradient_to_output, rows, width);
+    cuda::swiglu_backward(queue_, input_to_gradient, factors, gradient_to_output, factor_gradients, rows, width);
+  }
+
+  void route(const RoutingShape& shape, ConstValues logits, const Routing& routing) override {
+    const Workspace<std::int32_t> experts(*this, shape.pairs());
+    const Workspace<float> weights(*this, shape.pairs());
+    cuda::route(queue_, shape, logits, routing, experts.data, weights.data);
+  }
+  void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
+                      Values logits_gradient) override {
+    cuda::route_backward(queue_, shape, routing, weight_gradients, logits_gradient);
+  }
+  void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
+                 Values sums) override {
+    cuda::add_pairs(queue_, shape, places, pairs, width, sums);
   }
 
   void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) override {

@@ -23,6 +23,11 @@ using Float16 = __half;
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr int warp_size = 32;
 
+/// Checked only where kernels run on a CPU.
+#ifndef SAILOR_KERNEL_CHECK
+#define SAILOR_KERNEL_CHECK(condition) static_cast<void>(0)
+#endif
+
 // ---- Values
 
 __device__ __forceinline__ float to_float(float value) { return value; }

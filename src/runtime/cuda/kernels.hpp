@@ -42,6 +42,20 @@ void swiglu_forward(const Queue& queue, ConstValues input, Values output, std::i
 void swiglu_backward(const Queue& queue, Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
                      std::int64_t width);
 
+// ---- Mixtures of experts
+/// Same as Stream::route; `experts` and `weights` (pairs) are workspace.
+void route(const Queue& queue, const RoutingShape& shape, ConstValues logits, const Routing& routing,
+           std::int32_t* experts, float* weights);
+void route_backward(const Queue& queue, const RoutingShape& shape, const Routing& routing,
+                    const float* weight_gradients, Values logits_gradient);
+void add_pairs(const Queue& queue, const RoutingShape& shape, const std::int32_t* places, ConstValues pairs,
+               std::int64_t width, Values sums);
+/// SwiGLU with factors, which are not null.
+void swiglu_forward(const Queue& queue, ConstValues input, const float* factors, Values output, std::int64_t rows,
+                    std::int64_t width);
+void swiglu_backward(const Queue& queue, Values input_to_gradient, const float* factors, Values gradient_to_output,
+                     float* factor_gradients, std::int64_t rows, std::int64_t width);
+
 // ---- Sums over rows
 /// Floats of workspace for add_column_sums.
 std::int64_t column_sums_workspace(const Queue& queue, std::int64_t rows, std::int64_t width);

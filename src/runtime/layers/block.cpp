@@ -6,15 +6,18 @@
 // In a tensor-parallel group each rank has its heads and its part of the feed-forward's inner values. Its two outputs
 // are partial sums; rank 0's include the residual stream, so that the all-reduce gives the new residual stream.
 //
+// Where the model has experts, they are the feed-forward part, beside a shared expert if there is one.
+//
 // Kept per token until backward, in values of the layer's type, with one rank: pre-norm 3·hidden + attention's input
-// (3·hidden, fewer with grouped queries) + feed_forward (swiglu: twice), post-norm hidden more, and a few float32
-// statistics. Outputs of norms and activation functions are recomputed instead; with selective recomputation
-// attention's output (hidden) too.
+// (3·hidden, fewer with grouped queries) + feed_forward (swiglu: twice; experts: that of all a token goes through),
+// post-norm hidden more, and a few float32 statistics. Outputs of norms and activation functions are recomputed
+// instead; with selective recomputation attention's output (hidden) too.
 #include <cmath>
 #include <optional>
 #include <tuple>
 #include <utility>
 
+#include "runtime/layers/experts.hpp"
 #include "runtime/layers/make_layers.hpp"
 #include "runtime/layers/norm.hpp"
 #include "runtime/layers/sequence_exchange.hpp"
@@ -34,6 +37,9 @@ enum Kept : std::size_t {
   kept_sum,        // post only: before norm2 (tokens, hidden)
   kept_norm1_statistics,
   kept_norm2_statistics,
+  kept_experts_inner,
+  kept_routing,
+  kept_routing_weights,
 };
 
 class Block final : public Layer {
@@ -67,8 +73,25 @@ class Block final : public Layer {
     attention_output_ =
         declare_inputs_divided("attention.output", hidden_, model.attention_output_bias, residual_deviation);
     norm2_ = declare_norm("norm2");
-    fc1_ = declare_outputs_divided("feed_forward.input", fc1_outputs, model.linear_bias);
-    fc2_ = declare_inputs_divided("feed_forward.output", model.feed_forward, model.linear_bias, residual_deviation);
+    if (model.has_experts(index - 1)) {
+      const Experts& experts = model.experts;
+      router_ = declare("router.weight", {experts.count, hidden_}, InitialValue::normal, initial_deviation);
+      const auto all = static_cast<std::size_t>(experts.count);
+      experts_input_ = declare_divided("experts.input.weight", std::vector<std::int64_t>(2 * all, experts.feed_forward),
+                                       hidden_, initial_deviation);
+      experts_output_ = declare_divided("experts.output.weight", std::vector<std::int64_t>(all, experts.feed_forward),
+                                        hidden_, residual_deviation);
+      parameter(experts_output_).rows_are_inputs = true;
+      mixture_.emplace(experts, hidden_, experts.feed_forward / shard().count, context,
+                       ExpertMixture::Places{kept_experts_inner, kept_routing, kept_routing_weights});
+      feed_forward_ = experts.shared_feed_forward / shard().count;
+      fc1_outputs.assign(2, experts.shared_feed_forward);
+      if (feed_forward_ == 0) return;
+    }
+    const std::string name = mixture_ ? "shared_expert" : "feed_forward";
+    fc1_ = declare_outputs_divided(name + ".input", fc1_outputs, model.linear_bias);
+    fc2_ =
+        declare_inputs_divided(name + ".output", feed_forward_ * shard().count, model.linear_bias, residual_deviation);
   }
 
   Tensor forward(const MicroBatch& micro_batch, Tensor input, Slot& slot) override {
@@ -151,16 +174,23 @@ class Block final : public Layer {
     return {.shape = {rows, hidden_, norm_epsilon_}, .weight = &weight(pair), .bias = bias(pair)};
   }
 
-  /// residual + the linear map, all-reduced over the group: rank 0's partial sum includes the residual stream.
-  Tensor residual_sum(const Tensor& residual, const Tensor& input, const Pair& linear) {
+  /// residual + the linear map, still to be all-reduced over the group: rank 0's part includes the residual stream, and
+  /// the bias is missing if there are other parts.
+  Tensor partial_sum(const Tensor& residual, const Tensor& input, const Pair& linear) {
     Tensor sum = make_activation(residual.shape());
-    const std::int64_t tokens = sum.shape()[0];
     LinearExtras extras;
     if (shard().index == 0) extras.residual = residual.values();
-    linear_forward(input.values(), weight(linear), is_divided() ? nullptr : bias(linear), tokens, sum.values(), extras);
+    linear_forward(input.values(), weight(linear), is_divided() ? nullptr : bias(linear), sum.shape()[0], sum.values(),
+                   extras);
+    return sum;
+  }
+
+  /// residual + the linear map.
+  Tensor residual_sum(const Tensor& residual, const Tensor& input, const Pair& linear) {
+    Tensor sum = partial_sum(residual, input, linear);
     if (!is_divided()) return sum;
     sum_over_group(sum);
-    if (linear.has_bias) stream().add_bias(sum.values(), bias(linear)->value, tokens, hidden_);
+    if (linear.has_bias) stream().add_bias(sum.values(), bias(linear)->value, sum.shape()[0], hidden_);
     return sum;
   }
 
@@ -252,11 +282,40 @@ class Block final : public Layer {
     }
     if (rotary_base_ > 0.0) stream().rotary(shape, rotary_base_, true, projected_gradient.values());
     projected_gradient = to_tokens(std::move(projected_gradient), shape.sequences, projected_widths());
-    return outputs_divided_backward(attention_input_, input, projected_gradient);
+    Tensor gradient = outputs_divided_backward(attention_input_, input, projected_gradient);
+    sum_over_group(gradient);
+    return gradient;
   }
 
   /// residual + feed_forward(input)
   Tensor feed_forward_forward(const Tensor& input, const Tensor& residual, Slot& slot) {
+    if (mixture_) return experts_forward(input, residual, slot);
+    const Tensor activated = activated_inner(input, slot);
+    return residual_sum(residual, activated.empty() ? slot.at(kept_fc1) : activated, fc2_);
+  }
+
+  Tensor experts_forward(const Tensor& input, const Tensor& residual, Slot& slot) {
+    Tensor sum;
+    if (feed_forward_ > 0) {
+      sum = partial_sum(residual, activated_inner(input, slot), fc2_);
+    } else {
+      sum = make_activation(residual.shape());
+      if (shard().index == 0)
+        stream().copy(sum.data(), residual.data(), sum.bytes());
+      else
+        stream().zero(sum.data(), sum.bytes());
+    }
+    mixture_->forward(expert_maps(), input, sum, slot);
+    sum_over_group(sum);
+    return sum;
+  }
+
+  ExpertMixture::Maps expert_maps() {
+    return {&parameter(router_), &parameter(experts_input_), &parameter(experts_output_)};
+  }
+
+  /// What goes into fc2; empty with relu, where that is what is kept.
+  Tensor activated_inner(const Tensor& input, Slot& slot) {
     const std::int64_t tokens = input.shape()[0];
     Tensor fc1_output = make_activation({tokens, (is_gated() ? 2 : 1) * feed_forward_});
     Tensor activated;  // with relu `fc1_output` itself
@@ -272,15 +331,29 @@ class Block final : public Layer {
         break;
       case Activation::swiglu:
         linear_forward(input.values(), weight(fc1_), bias(fc1_), tokens, fc1_output.values());
-        stream().swiglu_forward(fc1_output.values(), activated.values(), tokens, feed_forward_);
+        stream().swiglu_forward(fc1_output.values(), nullptr, activated.values(), tokens, feed_forward_);
         break;
     }
-    Tensor sum = residual_sum(residual, activated.empty() ? fc1_output : activated, fc2_);
     slot.keep(kept_fc1, std::move(fc1_output));
-    return sum;
+    return activated;
   }
 
   Tensor feed_forward_backward(const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
+    Tensor gradient;
+    if (mixture_) gradient = mixture_->backward(expert_maps(), input, sum_gradient, slot);
+    if (feed_forward_ > 0) {
+      Tensor dense = dense_backward(input, sum_gradient, slot);
+      if (gradient.empty())
+        gradient = std::move(dense);
+      else
+        add(gradient, dense);
+    }
+    sum_over_group(gradient);
+    return gradient;
+  }
+
+  /// This rank's part of the gradient of the input.
+  Tensor dense_backward(const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
     const std::int64_t tokens = input.shape()[0];
     Tensor activated = slot.take(kept_fc1);
     Tensor fc1_gradient = make_activation({tokens, feed_forward_});
@@ -293,7 +366,7 @@ class Block final : public Layer {
         break;
       case Activation::swiglu:
         linear_backward_input(sum_gradient.values(), weight(fc2_), tokens, fc1_gradient.values());
-        stream().swiglu_backward(activated.values(), fc1_gradient.values(), tokens, feed_forward_);
+        stream().swiglu_backward(activated.values(), nullptr, fc1_gradient.values(), nullptr, tokens, feed_forward_);
         std::swap(activated, fc1_gradient);
         break;
     }
@@ -302,18 +375,18 @@ class Block final : public Layer {
     return outputs_divided_backward(fc1_, input, fc1_gradient);
   }
 
-  /// Backward pass of a map whose outputs are divided: adds its parameters' gradients, returns that of its whole input.
+  /// Backward pass of a map whose outputs are divided: adds its parameters' gradients, returns this rank's part of that
+  /// of its input, to be all-reduced.
   Tensor outputs_divided_backward(const Pair& linear, const Tensor& input, const Tensor& output_gradient) {
     const std::int64_t tokens = input.shape()[0];
     linear_backward_parameters(input.values(), output_gradient.values(), weight(linear), bias(linear), tokens);
     Tensor gradient = make_activation({tokens, hidden_});
     linear_backward_input(output_gradient.values(), weight(linear), tokens, gradient.values());
-    sum_over_group(gradient);
     return gradient;
   }
 
   std::int64_t hidden_;
-  std::int64_t feed_forward_;                 // of this rank
+  std::int64_t feed_forward_;                 // of this rank; with experts the shared one's, 0: none
   AttentionShape attention_;                  // of this rank; sequences and window depend on the micro-batch
   std::optional<SequenceExchange> exchange_;  // under context parallelism
   NormKind norm_;
@@ -329,6 +402,11 @@ class Block final : public Layer {
   Pair norm2_;
   Pair fc1_;  // feed_forward.input: (feed_forward; hidden), with swiglu (gate, then up; hidden)
   Pair fc2_;  // feed_forward.output
+  std::optional<ExpertMixture> mixture_;
+  // Only with experts:
+  std::size_t router_ = 0;
+  std::size_t experts_input_ = 0;
+  std::size_t experts_output_ = 0;
 };
 
 }  // namespace

@@ -60,8 +60,11 @@ class NullStream final : public RehearsalStream {
                            float*, float*) override {}
   void rms_norm_forward(const NormShape&, ConstValues, ConstValues, Values, float*) override {}
   void rms_norm_backward(const NormShape&, ConstValues, const float*, ConstValues, Values, Values, float*) override {}
-  void swiglu_forward(ConstValues, Values, std::int64_t, std::int64_t) override {}
-  void swiglu_backward(Values, Values, std::int64_t, std::int64_t) override {}
+  void swiglu_forward(ConstValues, const float*, Values, std::int64_t, std::int64_t) override {}
+  void swiglu_backward(Values, const float*, Values, float*, std::int64_t, std::int64_t) override {}
+  void route(const RoutingShape&, ConstValues, const Routing&) override {}
+  void route_backward(const RoutingShape&, const Routing&, const float*, Values) override {}
+  void add_pairs(const RoutingShape&, const std::int32_t*, ConstValues, std::int64_t, Values) override {}
   void rotary(const AttentionShape&, double, bool, Values) override {}
   void attention_forward(const AttentionShape&, ConstValues, Values, float*) override {}
   void attention_backward(const AttentionShape&, ConstValues, ConstValues, const float*, ConstValues, Values) override {

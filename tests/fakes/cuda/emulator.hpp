@@ -1,6 +1,6 @@
 // Runs CUDA kernels on the CPU, to test their own code where no GPU is. Every thread of a block is a fiber; between two
 // points where threads wait for one another they run in an order shuffled by a seed, so that a missing barrier or a
-// wrong mask shows. Asynchronous copies are done when they are waited for, never before. Blocks run one after the
+// wrong mask shows. Asynchronous copies are done at once or as late as they may be. Blocks run one after the
 // other. Dynamic shared memory begins as NaNs, and what a kernel writes behind what it asked for is noticed.
 //
 // Not there: inline assembly, tensor cores, atomics, static shared memory, cooperative grids, and what the memory model
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -75,6 +76,7 @@ struct Thread {
   int predicate = 0;
   std::vector<AsyncCopy> copies;  ///< asynchronous ones that are not done
   unsigned batches = 0;           ///< of copies, committed so far
+  std::exception_ptr error{};     ///< that its code threw
   fibers::fiber fiber;            ///< to go on with
   fibers::fiber caller;           ///< to go back to
 };
@@ -192,12 +194,17 @@ void run_block(const Body& body, std::mt19937_64& random) {
         thread->started = true;
         thread->fiber = fibers::fiber(std::allocator_arg, Stacks(), [&body, thread](fibers::fiber&& caller) {
           thread->caller = std::move(caller);
-          body();
+          try {
+            body();
+          } catch (const std::runtime_error&) {  // not what unwinds a fiber that is given up
+            thread->error = std::current_exception();
+          }
           thread->waits = Waits::done;
           return std::move(thread->caller);
         });
       }
       thread->fiber = std::move(thread->fiber).resume();
+      if (thread->error != nullptr) std::rethrow_exception(thread->error);
     }
   }
 }
@@ -262,6 +269,12 @@ T exchange(unsigned mask, T value, unsigned from) {
 }
 
 }  // namespace emulator
+
+/// What must hold in a kernel.
+#define SAILOR_KERNEL_CHECK(condition)                             \
+  do {                                                             \
+    if (!(condition)) emulator::fail("a kernel: not " #condition); \
+  } while (false)
 
 inline void __syncthreads(const std::source_location& where = std::source_location::current()) {
   if (emulator::is_kept(where)) emulator::pause(emulator::Waits::block);

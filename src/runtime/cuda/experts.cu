@@ -1,0 +1,233 @@
+// Mixtures of experts: where tokens go, and SwiGLU with a factor for each row. What an expert computes is a matrix
+// product like any other.
+#include "runtime/cuda/device_code.cuh"
+
+namespace sailor::runtime::cuda {
+
+namespace {
+
+constexpr int threads = 256;
+
+// ---- Routing
+
+// One thread per token. `experts` and `weights` (tokens, per_token).
+template <class T>
+__global__ void __launch_bounds__(threads)
+    choose_experts(const T* logits, RoutingShape shape, std::int32_t* experts, float* weights) {
+  const std::int64_t token = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (token >= shape.tokens) return;
+  const T* const row = logits + token * shape.experts;
+  std::int32_t* const chosen = experts + token * shape.per_token;
+  float* const of_token = weights + token * shape.per_token;
+  float largest = 0.0f;
+  float sum = 0.0f;
+  for (int i = 0; i < shape.per_token; ++i) {
+    std::int32_t best = -1;
+    float best_logit = 0.0f;
+    for (std::int32_t expert = 0; expert < shape.experts; ++expert) {
+      const float logit = to_float(row[expert]);
+      if (best >= 0 && !(logit > best_logit)) continue;
+      bool is_new = true;
+      for (int k = 0; k < i; ++k) is_new = is_new && chosen[k] != expert;
+      if (!is_new) continue;
+      best = expert;
+      best_logit = logit;
+    }
+    chosen[i] = best;
+    if (i == 0) largest = best_logit;
+    of_token[i] = expf(best_logit - largest);
+    sum += of_token[i];
+  }
+  for (int i = 0; i < shape.per_token; ++i) of_token[i] /= sum;
+}
+
+// One block per expert. Each thread looks at some pairs in a row, twice: first it counts those of the expert, and those
+// of experts before it; then it knows where its own begin.
+__global__ void __launch_bounds__(threads)
+    order_pairs(RoutingShape shape, const std::int32_t* experts, const float* weights, Routing routing) {
+  int* const counts = reinterpret_cast<int*>(shared_bytes);  // (2, threads): of the expert, and before it
+  const int expert = static_cast<int>(blockIdx.x);
+  const std::int64_t share = (shape.pairs() + blockDim.x - 1) / blockDim.x;
+  const std::int64_t first = threadIdx.x * share;
+  const std::int64_t last = first + share < shape.pairs() ? first + share : shape.pairs();
+  int own = 0;
+  int before = 0;
+  for (std::int64_t pair = first; pair < last; ++pair) {
+    own += experts[pair] == expert ? 1 : 0;
+    before += experts[pair] < expert ? 1 : 0;
+  }
+  counts[threadIdx.x] = own;
+  counts[threads + threadIdx.x] = before;
+  __syncthreads();
+  std::int32_t begin = 0;  // of the expert
+  for (unsigned thread = 0; thread < blockDim.x; ++thread) begin += counts[threads + thread];
+  std::int32_t place = begin;
+  for (unsigned thread = 0; thread < threadIdx.x; ++thread) place += counts[thread];
+  if (threadIdx.x == 0) routing.offsets[expert] = begin;
+  if (threadIdx.x == 0 && expert == shape.experts - 1)
+    routing.offsets[shape.experts] = static_cast<std::int32_t>(shape.pairs());
+  for (std::int64_t pair = first; pair < last; ++pair) {
+    if (experts[pair] != expert) continue;
+    SAILOR_KERNEL_CHECK(place >= 0 && place < shape.pairs());
+    routing.places[pair] = place;
+    routing.tokens[place] = static_cast<std::int32_t>(pair / shape.per_token);
+    routing.weights[place] = weights[pair];
+    ++place;
+  }
+}
+
+// One thread per token.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    route_gradient(RoutingShape shape, Routing routing, const float* weight_gradients, T* logits_gradient) {
+  const std::int64_t token = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (token >= shape.tokens) return;
+  T* const row = logits_gradient + token * shape.experts;
+  const std::int32_t* const places = routing.places + token * shape.per_token;
+  float mean = 0.0f;
+  for (int i = 0; i < shape.per_token; ++i) mean += routing.weights[places[i]] * weight_gradients[places[i]];
+  for (std::int64_t expert = 0; expert < shape.experts; ++expert) from_float(0.0f, row[expert]);
+  for (int i = 0; i < shape.per_token; ++i) {
+    std::int64_t expert = 0;  // the last whose pairs begin at this place or before it
+    for (std::int64_t beyond = shape.experts; beyond - expert > 1;) {
+      const std::int64_t middle = (expert + beyond) / 2;
+      (routing.offsets[middle] <= places[i] ? expert : beyond) = middle;
+    }
+    from_float(routing.weights[places[i]] * (weight_gradients[places[i]] - mean), row[expert]);
+  }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(threads)
+    sum_pairs(RoutingShape shape, const std::int32_t* places, const T* pairs, std::int64_t width, T* sums) {
+  const std::int64_t packs = shape.tokens * width / N;
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
+    const std::int64_t token = i * N / width;
+    const std::int64_t column = i * N % width;
+    float sum[N];
+    load(sums + i * N, sum);
+    for (int k = 0; k < shape.per_token; ++k) {
+      float more[N];
+      load(pairs + places[token * shape.per_token + k] * width + column, more);
+#pragma unroll
+      for (int n = 0; n < N; ++n) sum[n] += more[n];
+    }
+    store(sum, sums + i * N);
+  }
+}
+
+// ---- SwiGLU with factors
+
+template <class T, int N>
+__global__ void __launch_bounds__(threads)
+    weighted_swiglu(const T* input, const float* factors, T* output, std::int64_t packs, std::int64_t width) {
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
+    const std::int64_t row = i * N / width;
+    const float factor = factors[row];
+    float gate[N];
+    float up[N];
+    load(input + i * N + row * width, gate);
+    load(input + i * N + row * width + width, up);
+#pragma unroll
+    for (int k = 0; k < N; ++k) gate[k] = gate[k] / (1.0f + __expf(-gate[k])) * up[k] * factor;
+    store(gate, output + i * N);
+  }
+}
+
+// A block per row, in a loop.
+template <class T, int N>
+__global__ void __launch_bounds__(threads)
+    weighted_swiglu_backward(T* input, const float* factors, T* gradient, float* factor_gradients, std::int64_t rows,
+                             std::int64_t width) {
+  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 32): rows alternate
+  int turn = 0;
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn = 1 - turn) {
+    const float factor = factors[row];
+    float sum[1] = {};
+    for (std::int64_t column = std::int64_t{threadIdx.x} * N; column < width; column += std::int64_t{blockDim.x} * N) {
+      T* const gates = input + row * 2 * width + column;
+      T* const slopes_at = gradient + row * width + column;
+      float gate[N];
+      float up[N];
+      float slopes[N];
+      load(gates, gate);
+      load(gates + width, up);
+      load(slopes_at, slopes);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const float x = gate[k];
+        const float u = up[k];
+        const float sigmoid = 1.0f / (1.0f + __expf(-x));
+        const float silu = x * sigmoid;
+        sum[0] += slopes[k] * silu * u;
+        const float slope = slopes[k] * factor;
+        slopes[k] = silu * u * factor;
+        up[k] = slope * silu;
+        gate[k] = slope * u * sigmoid * (1.0f + x - silu);
+      }
+      store(gate, gates);
+      store(up, gates + width);
+      store(slopes, slopes_at);
+    }
+    block_sums(sum, scratch + turn * warp_size);
+    if (threadIdx.x == 0) factor_gradients[row] = sum[0];
+  }
+}
+
+unsigned blocks_of_tokens(const RoutingShape& shape) { return static_cast<unsigned>(rounds_up(shape.tokens, threads)); }
+
+}  // namespace
+
+void route(const Queue& queue, const RoutingShape& shape, ConstValues logits, const Routing& routing,
+           std::int32_t* experts, float* weights) {
+  with_type(logits.type, [&]<class T>(T) {
+    launch(queue, {.grid = blocks_of_tokens(shape), .block = threads}, choose_experts<T>, pointer<T>(logits), shape,
+           experts, weights);
+  });
+  launch(queue, {.grid = static_cast<unsigned>(shape.experts), .block = threads, .shared = 2 * threads * sizeof(int)},
+         order_pairs, shape, experts, weights, routing);
+}
+
+void route_backward(const Queue& queue, const RoutingShape& shape, const Routing& routing,
+                    const float* weight_gradients, Values logits_gradient) {
+  with_type(logits_gradient.type, [&]<class T>(T) {
+    launch(queue, {.grid = blocks_of_tokens(shape), .block = threads}, route_gradient<T>, shape, routing,
+           weight_gradients, pointer<T>(logits_gradient));
+  });
+}
+
+void add_pairs(const Queue& queue, const RoutingShape& shape, const std::int32_t* places, ConstValues pairs,
+               std::int64_t width, Values sums) {
+  with_type(sums.type, [&]<class T>(T) {
+    with_packs<T>(width, {pairs.data, sums.data}, [&]<int N>(Packed<N>) {
+      launch(queue, {.grid = looping_grid(queue, rounds_up(shape.tokens * width / N, threads), 16), .block = threads},
+             sum_pairs<T, N>, shape, places, pointer<T>(pairs), width, pointer<T>(sums));
+    });
+  });
+}
+
+void swiglu_forward(const Queue& queue, ConstValues input, const float* factors, Values output, std::int64_t rows,
+                    std::int64_t width) {
+  with_type(output.type, [&]<class T>(T) {
+    with_packs<T>(width, {input.data, output.data}, [&]<int N>(Packed<N>) {
+      const std::int64_t packs = rows * width / N;
+      launch(queue, {.grid = looping_grid(queue, rounds_up(packs, threads), 16), .block = threads},
+             weighted_swiglu<T, N>, pointer<T>(input), factors, pointer<T>(output), packs, width);
+    });
+  });
+}
+
+void swiglu_backward(const Queue& queue, Values input_to_gradient, const float* factors, Values gradient_to_output,
+                     float* factor_gradients, std::int64_t rows, std::int64_t width) {
+  with_type(gradient_to_output.type, [&]<class T>(T) {
+    with_packs<T>(width, {input_to_gradient.data, gradient_to_output.data}, [&]<int N>(Packed<N>) {
+      launch(queue, {.grid = looping_grid(queue, rows, 8), .block = threads, .shared = 2 * warp_size * sizeof(float)},
+             weighted_swiglu_backward<T, N>, pointer<T>(input_to_gradient), factors, pointer<T>(gradient_to_output),
+             factor_gradients, rows, width);
+    });
+  });
+}
+
+}  // namespace sailor::runtime::cuda

@@ -1,0 +1,122 @@
+#include "runtime/layers/experts.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace sailor::runtime {
+
+ExpertMixture::ExpertMixture(const Experts& experts, std::int64_t hidden, std::int64_t inner,
+                             const LayerContext& context, const Places& places)
+    : device_(context.device),
+      shard_(context.tensor_parallel.shard),
+      group_(context.tensor_parallel.group),
+      type_(context.type),
+      experts_(experts.count),
+      per_token_(experts.per_token),
+      hidden_(hidden),
+      inner_(inner),
+      places_(places) {}
+
+Routing ExpertMixture::routing(const RoutingShape& shape, Tensor& indices, Tensor& weights) const {
+  return {.tokens = indices.integers(),
+          .places = indices.integers() + shape.pairs(),
+          .offsets = indices.integers() + 2 * shape.pairs(),
+          .weights = weights.floats()};
+}
+
+Tensor ExpertMixture::of_pairs(const RoutingShape& shape, const Tensor& tokens, const Routing& routing) {
+  Tensor pairs(*device_, {shape.pairs(), hidden_}, type_);
+  stream().gather_rows(tokens.values(), {0, shape.tokens}, routing.tokens, shape.pairs(), hidden_, pairs.values());
+  return pairs;
+}
+
+void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, Slot& slot) {
+  const RoutingShape shape = this->shape(input.shape()[0]);
+  Tensor indices(*device_, {2 * shape.pairs() + experts_ + 1}, DataType::int32);
+  Tensor weights(*device_, {shape.pairs()}, DataType::float32);
+  const Routing routing = this->routing(shape, indices, weights);
+  {
+    Tensor logits(*device_, {shape.tokens, experts_}, type_);
+    stream().linear_forward({shape.tokens, hidden_, experts_}, input.values(), maps.router->value, nullptr, nullptr,
+                            PointwiseActivation::none, nullptr, logits.values());
+    stream().route(shape, logits.values(), routing);
+  }
+  std::vector<std::int32_t> offsets(static_cast<std::size_t>(experts_ + 1));
+  device_->read(offsets.data(), routing.offsets, offsets.size() * sizeof(std::int32_t));
+  Tensor inner(*device_, {shape.pairs(), 2 * inner_}, type_);
+  {
+    const Tensor pairs = of_pairs(shape, input, routing);
+    each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+      stream().linear_forward(input_map(rows), pairs.values() + first * hidden_,
+                              maps.input->value + expert * 2 * inner_ * hidden_, nullptr, nullptr,
+                              PointwiseActivation::none, nullptr, inner.values() + first * 2 * inner_);
+    });
+  }
+  Tensor outputs(*device_, {shape.pairs(), hidden_}, type_);
+  {
+    Tensor activated(*device_, {shape.pairs(), inner_}, type_);
+    stream().swiglu_forward(inner.values(), routing.weights, activated.values(), shape.pairs(), inner_);
+    each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+      stream().linear_forward(output_map(rows), activated.values() + first * inner_,
+                              maps.output->value + expert * inner_ * hidden_, nullptr, nullptr,
+                              PointwiseActivation::none, nullptr, outputs.values() + first * hidden_);
+    });
+  }
+  stream().add_pairs(shape, routing.places, outputs.values(), hidden_, sum.values());
+  slot.keep(places_.inner, std::move(inner));
+  slot.keep(places_.routing, std::move(indices));
+  slot.keep(places_.weights, std::move(weights));
+  slot.offsets = std::move(offsets);
+}
+
+Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
+  const RoutingShape shape = this->shape(input.shape()[0]);
+  Tensor inner = slot.take(places_.inner);  // becomes its gradient
+  Tensor indices = slot.take(places_.routing);
+  Tensor weights = slot.take(places_.weights);
+  const std::vector<std::int32_t> offsets = std::exchange(slot.offsets, {});
+  const Routing routing = this->routing(shape, indices, weights);
+  Tensor weight_gradients(*device_, {shape.pairs()}, DataType::float32);
+  {
+    const Tensor output_gradients = of_pairs(shape, sum_gradient, routing);
+    Tensor activated(*device_, {shape.pairs(), inner_}, type_);  // its gradient at first
+    each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+      stream().linear_backward_input(output_map(rows), output_gradients.values() + first * hidden_,
+                                     maps.output->value + expert * inner_ * hidden_,
+                                     activated.values() + first * inner_);
+    });
+    stream().swiglu_backward(inner.values(), routing.weights, activated.values(), weight_gradients.floats(),
+                             shape.pairs(), inner_);
+    each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+      stream().linear_backward_parameters(output_map(rows), activated.values() + first * inner_,
+                                          output_gradients.values() + first * hidden_,
+                                          maps.output->gradient + expert * inner_ * hidden_, nullptr);
+    });
+  }
+  Tensor gradient(*device_, {shape.tokens, hidden_}, type_);
+  {
+    // The router is whole on every rank: one of them adds its part of the input's gradient.
+    if (shard_.count > 1) group_->all_reduce_sum(stream(), weight_gradients.values(), weight_gradients.elements());
+    const LinearShape router{shape.tokens, hidden_, experts_};
+    Tensor logits_gradient(*device_, {shape.tokens, experts_}, type_);
+    stream().route_backward(shape, routing, weight_gradients.floats(), logits_gradient.values());
+    stream().linear_backward_parameters(router, input.values(), logits_gradient.values(), maps.router->gradient,
+                                        nullptr);
+    if (shard_.index == 0)
+      stream().linear_backward_input(router, logits_gradient.values(), maps.router->value, gradient.values());
+    else
+      stream().zero(gradient.data(), gradient.bytes());
+  }
+  Tensor pairs = of_pairs(shape, input, routing);
+  each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+    const std::int64_t weight = expert * 2 * inner_ * hidden_;
+    const Values inputs = pairs.values() + first * hidden_;
+    const Values outputs = inner.values() + first * 2 * inner_;
+    stream().linear_backward_parameters(input_map(rows), inputs, outputs, maps.input->gradient + weight, nullptr);
+    stream().linear_backward_input(input_map(rows), outputs, maps.input->value + weight, inputs);
+  });
+  stream().add_pairs(shape, routing.places, pairs.values(), hidden_, gradient.values());
+  return gradient;
+}
+
+}  // namespace sailor::runtime
