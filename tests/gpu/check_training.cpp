@@ -23,7 +23,8 @@ int main() {
   int failed = 0;
   int passed = 0;
   constexpr int iterations = 20;
-  for (const Model& shallow : {gpt_model(), opt_model(), llama_model(), mixed_model()})
+  for (const Model& shallow :
+       {gpt_model(), opt_model(), llama_model(), mixed_model(), experts_model(), shared_expert_model()})
     for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
         const Model model = deep(shallow);

@@ -455,6 +455,18 @@ TEST_F(Checkpoint, FlippedBitsAndTruncationAreNoticedInEveryFile) {
   EXPECT_EQ(files, 5);  // three ranks, the plan, the manifest
 }
 
+TEST_F(Checkpoint, ExpertsThatTokensGoThroughInOtherNumbersAreAnotherModel) {
+  const fs::path checkpoint = write(folder_, experts_model(), one_rank(experts_model()), 1).folder;
+  Model other = experts_model();  // with the same parameters
+  other.experts.per_token = 1;
+  RankState state(other, one_rank(other)[0]);
+  const auto loaded = load_into(state, checkpoint, other);
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_NE(loaded.error().message().find("experts.per_token is 2 in the checkpoint and 1 in the model"),
+            std::string::npos)
+      << loaded.error().message();
+}
+
 TEST_F(Checkpoint, AnotherModelIsRefusedWithTheDifference) {
   const fs::path checkpoint = write(folder_, gpt_model(), one_rank(gpt_model()), 1).folder;
   RankState state(neo_model(), one_rank(neo_model())[0]);

@@ -200,6 +200,12 @@ TEST_F(HuggingFace, ExportRefusesAFolderWithAModel) {
             fmt::format("'{}' is there already; name a folder without a model", (folder / "config.json").string()));
 }
 
+TEST_F(HuggingFace, ExpertsHaveNoLayoutYet) {
+  const auto config = config_text(experts_model());
+  ASSERT_FALSE(config.has_value());
+  EXPECT_NE(config.error().message().find("no experts"), std::string::npos) << config.error().message();
+}
+
 TEST_F(HuggingFace, ConfigsOfOtherModelsAreRefused) {
   const auto message = [](const Model& model, const std::function<void(Json&)>& change) -> std::string {
     Json config = Json::parse(config_text(model).value());

@@ -45,6 +45,7 @@ Demands demands_of(Family family, const Model& model) {
   const bool full_heads = model.key_value_heads == model.attention_heads;
   const bool pre = model.norm_placement == NormPlacement::pre;
   demands.want(model.final_norm != FinalNorm::separate_and_in_head, "one final norm");
+  demands.want(model.experts.count == 0, "no experts");
   if (family == Family::llama) {
     demands.want(model.norm == NormKind::rms_norm, "norm = \"rms_norm\"");
     demands.want(model.position == PositionKind::rotary, "position = \"rotary\"");

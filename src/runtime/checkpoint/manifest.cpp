@@ -166,27 +166,37 @@ Architecture architecture_of(const Model& model) {
   constexpr std::array activations{"relu", "gelu", "swiglu"};
   constexpr std::array positions{"learned", "rotary"};
   const auto name = [](const auto& names, auto value) { return std::string(names[static_cast<std::size_t>(value)]); };
-  return {{"blocks", fmt::to_string(model.blocks)},
-          {"hidden", fmt::to_string(model.hidden)},
-          {"embedding_width", fmt::to_string(model.embedding_width)},
-          {"attention_heads", fmt::to_string(model.attention_heads)},
-          {"key_value_heads", fmt::to_string(model.key_value_heads)},
-          {"feed_forward", fmt::to_string(model.feed_forward)},
-          {"vocabulary", fmt::to_string(model.vocabulary)},
-          {"max_sequence_length", fmt::to_string(model.max_sequence_length)},
-          {"norm", name(norms, model.norm)},
-          {"norm_placement", name(placements, model.norm_placement)},
-          {"final_norm", name(final_norms, model.final_norm)},
-          {"activation", name(activations, model.activation)},
-          {"position", name(positions, model.position)},
-          {"norm_epsilon", fmt::to_string(model.norm_epsilon)},
-          {"rotary_base", model.position == PositionKind::rotary ? fmt::to_string(model.rotary_base) : "none"},
-          {"linear_bias", fmt::to_string(model.linear_bias)},
-          {"attention_input_bias", fmt::to_string(model.attention_input_bias)},
-          {"attention_output_bias", fmt::to_string(model.attention_output_bias)},
-          {"tied_embedding", fmt::to_string(model.tied_embedding)},
-          {"scale_attention", fmt::to_string(model.scale_attention)},
-          {"local_attention_window", fmt::to_string(model.local_attention_window)}};
+  Architecture architecture{
+      {"blocks", fmt::to_string(model.blocks)},
+      {"hidden", fmt::to_string(model.hidden)},
+      {"embedding_width", fmt::to_string(model.embedding_width)},
+      {"attention_heads", fmt::to_string(model.attention_heads)},
+      {"key_value_heads", fmt::to_string(model.key_value_heads)},
+      {"feed_forward", fmt::to_string(model.feed_forward)},
+      {"vocabulary", fmt::to_string(model.vocabulary)},
+      {"max_sequence_length", fmt::to_string(model.max_sequence_length)},
+      {"norm", name(norms, model.norm)},
+      {"norm_placement", name(placements, model.norm_placement)},
+      {"final_norm", name(final_norms, model.final_norm)},
+      {"activation", name(activations, model.activation)},
+      {"position", name(positions, model.position)},
+      {"norm_epsilon", fmt::to_string(model.norm_epsilon)},
+      {"rotary_base", model.position == PositionKind::rotary ? fmt::to_string(model.rotary_base) : "none"},
+      {"linear_bias", fmt::to_string(model.linear_bias)},
+      {"attention_input_bias", fmt::to_string(model.attention_input_bias)},
+      {"attention_output_bias", fmt::to_string(model.attention_output_bias)},
+      {"tied_embedding", fmt::to_string(model.tied_embedding)},
+      {"scale_attention", fmt::to_string(model.scale_attention)},
+      {"local_attention_window", fmt::to_string(model.local_attention_window)}};
+  if (const Experts& experts = model.experts; experts.count > 0) {
+    architecture["experts.count"] = fmt::to_string(experts.count);
+    architecture["experts.per_token"] = fmt::to_string(experts.per_token);
+    architecture["experts.feed_forward"] = fmt::to_string(experts.feed_forward);
+    architecture["experts.shared_feed_forward"] = fmt::to_string(experts.shared_feed_forward);
+    architecture["experts.first_dense"] = fmt::to_string(experts.first_dense);
+    architecture["experts.period"] = fmt::to_string(experts.period);
+  }
+  return architecture;
 }
 
 std::string difference(const Architecture& in_checkpoint, const Architecture& in_model) {
