@@ -267,8 +267,11 @@ class Block final : public Layer {
       Tensor log_sum = slot.take(kept_log_sum);
       Tensor by_heads;  // `attended`, under context parallelism
       if (attention_again_) {
-        std::tie(by_heads, log_sum) = attend(shape, projected);
-        attended = exchange_ ? exchange_->to_tokens(by_heads, shape.sequences, query_widths()) : std::move(by_heads);
+        std::tie(attended, log_sum) = attend(shape, projected);
+        if (exchange_) {
+          by_heads = std::move(attended);
+          attended = exchange_->to_tokens(by_heads, shape.sequences, query_widths());
+        }
       } else if (exchange_) {
         by_heads = exchange_->to_heads(attended, shape.sequences, query_widths());
       }

@@ -17,7 +17,7 @@ inline void __pipeline_memcpy_async(void* to, const void* from, std::size_t byte
 inline void __pipeline_commit() { ++emulator::state.current->batches; }
 /// All but the last `count` committed batches are done afterwards.
 inline void __pipeline_wait_prior(unsigned count,
-                                  const std::source_location& where = std::source_location::current()) {
+                                  const emulator::SourceLocation& where = emulator::SourceLocation::current()) {
   if (!emulator::is_kept(where)) return;
   emulator::Thread& me = *emulator::state.current;
   std::erase_if(me.copies, [&](const emulator::AsyncCopy& copy) {

@@ -54,6 +54,16 @@ extern thread_local __attribute__((aligned(16))) unsigned char shared_bytes[];
 
 namespace emulator {
 
+#ifdef __cpp_lib_source_location
+using SourceLocation = std::source_location;
+#else  // clang-tidy of LLVM 14, which only has to read this
+struct SourceLocation {
+  static SourceLocation current() { return {}; }
+  [[nodiscard]] const char* file_name() const { return ""; }
+  [[nodiscard]] unsigned line() const { return 0; }
+};
+#endif
+
 namespace fibers = boost::context;
 
 enum class Waits { no, block, warp, done };
@@ -247,7 +257,7 @@ void run_grid(dim3 grid, dim3 block_size, std::size_t shared_size, const Body& b
 }
 
 /// Whether the threads wait there.
-inline bool is_kept(const std::source_location& where) {
+inline bool is_kept(const SourceLocation& where) {
   const Site site(where.file_name(), where.line());
   state.sites.insert(site);
   return site != settings.left_out;
@@ -276,10 +286,11 @@ T exchange(unsigned mask, T value, unsigned from) {
     if (!(condition)) emulator::fail("a kernel: not " #condition); \
   } while (false)
 
-inline void __syncthreads(const std::source_location& where = std::source_location::current()) {
+inline void __syncthreads(const emulator::SourceLocation& where = emulator::SourceLocation::current()) {
   if (emulator::is_kept(where)) emulator::pause(emulator::Waits::block);
 }
-inline int __syncthreads_or(int predicate, const std::source_location& where = std::source_location::current()) {
+inline int __syncthreads_or(int predicate,
+                            const emulator::SourceLocation& where = emulator::SourceLocation::current()) {
   if (!emulator::is_kept(where)) return predicate;
   emulator::state.current->predicate = predicate;
   emulator::pause(emulator::Waits::block);
@@ -289,7 +300,7 @@ inline int __syncthreads_or(int predicate, const std::source_location& where = s
   return any;
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu,
-                       const std::source_location& where = std::source_location::current()) {
+                       const emulator::SourceLocation& where = emulator::SourceLocation::current()) {
   if (emulator::is_kept(where)) emulator::pause(emulator::Waits::warp, mask);
 }
 template <class T>
