@@ -125,11 +125,11 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
     const std::int64_t row = i * N / width;
-    const float factor = factors[row];
     float gate[N];
     float up[N];
     load(input + i * N + row * width, gate);
     load(input + i * N + row * width + width, up);
+    const float factor = factors[row];
 #pragma unroll
     for (int k = 0; k < N; ++k) gate[k] = gate[k] / (1.0f + __expf(-gate[k])) * up[k] * factor;
     store(gate, output + i * N);
