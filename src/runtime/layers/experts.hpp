@@ -2,8 +2,9 @@
 // tokens that the router sends it.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "runtime/layer.hpp"
 
