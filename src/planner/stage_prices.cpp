@@ -236,11 +236,8 @@ int StagePrices::max_in_flight(const StageTable& table, const DevicePool& pool, 
                                int neighbours, const Sharing& sharing, bool copies_gradients, int wanted) const {
   double free = (pool.memory - pool.base).value() - states(table, first, last, sharing) -
                 fixed(table, first, last, micro_batch, neighbours);
-  if (copies_gradients && env_.framework.copies_reduced_gradients && !shards_gradients(sharing.sharding)) {
-    const double bucket = env_.framework.reduction_bucket.value();
-    const double all = gradients(table, first, last);
-    free -= bucket > 0.0 ? std::min(bucket, all) : all;
-  }
+  if (copies_gradients && env_.framework.copies_reduced_gradients && !shards_gradients(sharing.sharding))
+    free -= largest_reduction(table, first, last);
   const double each = kept(table, first, last);
   if (free < 0.0) return 0;
   return each * wanted <= free ? wanted : static_cast<int>(std::floor(free / each));
@@ -255,6 +252,16 @@ int StagePrices::max_in_flight_of_any(const StageTable& table, const DevicePool&
         most, max_in_flight(table, pool, first, last, micro_batch, neighbours, {sharding, replicas}, false, wanted));
   }
   return most;
+}
+
+double StagePrices::largest_reduction(const StageTable& table, int first, int last) const {
+  // The gradient of a tied embedding is reduced separately, over the ranks of both its stages.
+  const bool has_embedding = first == 0;
+  const double tied = has_embedding || last == layers() ? table.tied_parameters * state_.gradient.value() : 0.0;
+  const double others = gradients(table, first, last) - (has_embedding ? tied : 0.0);
+  const double largest = std::max(tied, others);
+  const double bucket = env_.framework.reduction_bucket.value();
+  return bucket > 0.0 ? std::min(bucket, largest) : largest;
 }
 
 double StagePrices::gradients(const StageTable& table, int first, int last) const {

@@ -105,6 +105,8 @@ class StagePrices {
   /// The same under the sharding of the space that needs least memory, among any number of replicas.
   [[nodiscard]] int max_in_flight_of_any(const StageTable& table, const DevicePool& pool, int first, int last,
                                          int micro_batch, int neighbours, int wanted) const;
+  /// Gradients that are reduced at once at most, of one rank: what a framework with copies_reduced_gradients copies.
+  [[nodiscard]] double largest_reduction(const StageTable& table, int first, int last) const;
   /// Gradients of a stage's layers, of one rank.
   [[nodiscard]] double gradients(const StageTable& table, int first, int last) const;
   /// Gradients that a rank of this tensor-parallel degree all-reduces with its replicas: less than gradients(), as
