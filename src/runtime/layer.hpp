@@ -53,8 +53,8 @@ class Slot {
     return Bytes(static_cast<double>(sum));
   }
 
-  /// On the host: where the tokens of each expert begin (Routing::offsets). Empty without experts.
-  std::vector<std::int32_t> offsets;
+  /// Routing::offsets, on the host. Empty without experts.
+  std::vector<std::int32_t> expert_offsets;
 
  private:
   std::array<Tensor, 12> tensors_;

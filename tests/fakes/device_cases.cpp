@@ -147,31 +147,22 @@ void add_elementwise(std::vector<DeviceCase>& cases) {
                                                             width);
                        bench.keep(gradient);
                      }});
-    cases.push_back({name("swiglu"), [=](Bench& bench) {
-                       Tensor input = bench.noise(2 * count, 2.0f);
-                       Tensor output = bench.poisoned(count);
-                       bench.stream().swiglu_forward(input.values(), nullptr, output.values(), rows, width);
-                       bench.keep(output);
-                       Tensor gradient = bench.noise(count);
-                       bench.stream().swiglu_backward(input.values(), nullptr, gradient.values(), nullptr, rows, width);
-                       bench.keep(input);
-                       bench.keep(gradient);
-                     }});
-    cases.push_back({name("weighted swiglu"), [=](Bench& bench) {
-                       Tensor input = bench.noise(2 * count, 2.0f);
-                       Tensor output = bench.poisoned(count);
-                       const Tensor factors = bench.floats(rows);
-                       const float* const weights = factors.values().floats();
-                       bench.stream().swiglu_forward(input.values(), weights, output.values(), rows, width);
-                       bench.keep(output);
-                       Tensor gradient = bench.noise(count);
-                       Tensor factor_gradients = bench.poisoned(rows, DataType::float32);
-                       bench.stream().swiglu_backward(input.values(), weights, gradient.values(),
-                                                      factor_gradients.floats(), rows, width);
-                       bench.keep(input);
-                       bench.keep(gradient);
-                       bench.keep(factor_gradients);
-                     }});
+    for (const bool weighted : {false, true})
+      cases.push_back({name(weighted ? "weighted swiglu" : "swiglu"), [=](Bench& bench) {
+                         Tensor input = bench.noise(2 * count, 2.0f);
+                         Tensor output = bench.poisoned(count);
+                         const Tensor all_factors = bench.floats(rows);
+                         const float* const factors = weighted ? all_factors.values().floats() : nullptr;
+                         bench.stream().swiglu_forward(input.values(), factors, output.values(), rows, width);
+                         bench.keep(output);
+                         Tensor gradient = bench.noise(count);
+                         Tensor factor_gradients = bench.poisoned(rows, DataType::float32);
+                         bench.stream().swiglu_backward(input.values(), factors, gradient.values(),
+                                                        weighted ? factor_gradients.floats() : nullptr, rows, width);
+                         bench.keep(input);
+                         bench.keep(gradient);
+                         if (weighted) bench.keep(factor_gradients);
+                       }});
     for (const std::int64_t gap : {0, 5}) {
       const std::string with_gap = gap == 0 ? "" : fmt::format(", rows {} apart", width + gap);
       cases.push_back({name("cross-entropy" + with_gap), [=](Bench& bench) {

@@ -111,17 +111,15 @@ inline Model shared_expert_model() {  // two experts for each token beside one f
   return model;
 }
 
-/// Rounding may send a token to another expert, which is why these are apart.
-inline std::vector<Model> expert_models() { return {experts_model(), shared_expert_model()}; }
-
 inline std::vector<Model> all_models() {
   return {gpt_model(), opt_model(), neo_model(), untied_model(), llama_model(), llama_sailor_model(), mixed_model()};
 }
 
-/// With experts, too.
+/// Models with experts, too. They are apart since rounding may send a token to another expert.
 inline std::vector<Model> all_models_and_experts() {
   std::vector<Model> models = all_models();
-  for (const Model& model : expert_models()) models.push_back(model);
+  models.push_back(experts_model());
+  models.push_back(shared_expert_model());
   return models;
 }
 

@@ -41,7 +41,8 @@ void route(const RoutingShape& shape, const float* logits, const Routing& routin
   }
 }
 
-// Of a softmax p over the chosen: the gradient of logit i is p_i (g_i - sum of p_j g_j).
+// With weights p, a softmax over the chosen, and their gradients g, the gradient of logit i is p_i (g_i - sum of p_j
+// g_j).
 void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
                     float* logits_gradient) {
   std::fill_n(logits_gradient, shape.tokens * shape.experts, 0.0f);

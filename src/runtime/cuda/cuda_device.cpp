@@ -176,12 +176,10 @@ class ComputingStream final : public CudaStream {
 
   void swiglu_forward(ConstValues input, const float* factors, Values output, std::int64_t rows,
                       std::int64_t width) override {
-    if (factors == nullptr) return cuda::swiglu_forward(queue_, input, output, rows, width);
     cuda::swiglu_forward(queue_, input, factors, output, rows, width);
   }
   void swiglu_backward(Values input_to_gradient, const float* factors, Values gradient_to_output,
                        float* factor_gradients, std::int64_t rows, std::int64_t width) override {
-    if (factors == nullptr) return cuda::swiglu_backward(queue_, input_to_gradient, gradient_to_output, rows, width);
     cuda::swiglu_backward(queue_, input_to_gradient, factors, gradient_to_output, factor_gradients, rows, width);
   }
 

@@ -1,4 +1,5 @@
-// Elementwise kernels: each thread works on packs of values, independently of other threads.
+// Elementwise kernels: each thread works on packs of values, independently of other threads; but for sums over rows of
+// what SwiGLU with factors computes.
 #include "runtime/cuda/device_code.cuh"
 
 namespace sailor::runtime::cuda {
@@ -136,9 +137,10 @@ struct GeluBackward {
 };
 
 // silu(x) = x sigmoid(x), with slope sigmoid(x) (1 + x (1 - sigmoid(x))).
-template <class T, int N>
+template <class T, int N, bool weighted>
 struct SwigluForward {
   const T* input;
+  const float* factors;
   T* output;
   std::int64_t width;
   __device__ void operator()(std::int64_t i) const {
@@ -147,11 +149,41 @@ struct SwigluForward {
     float up[N];
     load(input + i * N + row * width, gate);
     load(input + i * N + row * width + width, up);
+    const float factor = weighted ? factors[row] : 1.0f;
 #pragma unroll
-    for (int k = 0; k < N; ++k) gate[k] = gate[k] / (1.0f + __expf(-gate[k])) * up[k];
+    for (int k = 0; k < N; ++k) gate[k] = gate[k] / (1.0f + __expf(-gate[k])) * up[k] * factor;
     store(gate, output + i * N);
   }
 };
+
+/// N gates and, `width` values behind them, as many ups become their gradients, and the gradient of the output the
+/// output. Returns the part of these values in the gradient of `factor`.
+template <int N, class T>
+__device__ __forceinline__ float swiglu_backward_of(T* gates, std::int64_t width, float factor, T* gradient) {
+  float gate[N];
+  float up[N];
+  float slopes[N];
+  load(gates, gate);
+  load(gates + width, up);
+  load(gradient, slopes);
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    const float x = gate[k];
+    const float u = up[k];
+    const float sigmoid = 1.0f / (1.0f + __expf(-x));
+    const float silu = x * sigmoid;
+    sum += slopes[k] * silu * u;
+    const float slope = slopes[k] * factor;
+    slopes[k] = silu * u * factor;
+    up[k] = slope * silu;
+    gate[k] = slope * u * sigmoid * (1.0f + x - silu);
+  }
+  store(gate, gates);
+  store(up, gates + width);
+  store(slopes, gradient);
+  return sum;
+}
 
 template <class T, int N>
 struct SwigluBackward {
@@ -159,29 +191,26 @@ struct SwigluBackward {
   T* gradient;
   std::int64_t width;
   __device__ void operator()(std::int64_t i) const {
-    T* const gates = input + i * N + i * N / width * width;
-    float gate[N];
-    float up[N];
-    float slopes[N];
-    load(gates, gate);
-    load(gates + width, up);
-    load(gradient + i * N, slopes);
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      const float x = gate[k];
-      const float u = up[k];
-      const float slope = slopes[k];
-      const float sigmoid = 1.0f / (1.0f + __expf(-x));
-      const float silu = x * sigmoid;
-      slopes[k] = silu * u;
-      up[k] = slope * silu;
-      gate[k] = slope * u * sigmoid * (1.0f + x - silu);
-    }
-    store(gate, gates);
-    store(up, gates + width);
-    store(slopes, gradient + i * N);
+    swiglu_backward_of<N>(input + i * N + i * N / width * width, width, 1.0f, gradient + i * N);
   }
 };
+
+// The gradient of a factor is a sum over its row: a block takes a row, in a loop.
+template <class T, int N>
+__global__ void __launch_bounds__(threads)
+    weighted_swiglu_backward(T* input, const float* factors, T* gradient, float* factor_gradients, std::int64_t rows,
+                             std::int64_t width) {
+  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 32): rows alternate
+  int turn = 0;
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn = 1 - turn) {
+    const float factor = factors[row];
+    float sum[1] = {};
+    for (std::int64_t column = std::int64_t{threadIdx.x} * N; column < width; column += std::int64_t{blockDim.x} * N)
+      sum[0] += swiglu_backward_of<N>(input + row * 2 * width + column, width, factor, gradient + row * width + column);
+    block_sums(sum, scratch + turn * warp_size);
+    if (threadIdx.x == 0) factor_gradients[row] = sum[0];
+  }
+}
 
 }  // namespace
 
@@ -251,20 +280,29 @@ void activation_backward(const Queue& queue, PointwiseActivation activation, Val
   });
 }
 
-void swiglu_forward(const Queue& queue, ConstValues input, Values output, std::int64_t rows, std::int64_t width) {
+void swiglu_forward(const Queue& queue, ConstValues input, const float* factors, Values output, std::int64_t rows,
+                    std::int64_t width) {
   with_type(output.type, [&]<class T>(T) {
     with_packs<T>(width, {input.data, output.data}, [&]<int N>(Packed<N>) {
-      run(queue, rows * width / N, SwigluForward<T, N>{pointer<T>(input), pointer<T>(output), width});
+      const auto apply = [&]<bool weighted>() {
+        run(queue, rows * width / N,
+            SwigluForward<T, N, weighted>{pointer<T>(input), factors, pointer<T>(output), width});
+      };
+      if (factors != nullptr) return apply.template operator()<true>();
+      apply.template operator()<false>();
     });
   });
 }
 
-void swiglu_backward(const Queue& queue, Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
-                     std::int64_t width) {
+void swiglu_backward(const Queue& queue, Values input_to_gradient, const float* factors, Values gradient_to_output,
+                     float* factor_gradients, std::int64_t rows, std::int64_t width) {
   with_type(gradient_to_output.type, [&]<class T>(T) {
     with_packs<T>(width, {input_to_gradient.data, gradient_to_output.data}, [&]<int N>(Packed<N>) {
-      run(queue, rows * width / N,
-          SwigluBackward<T, N>{pointer<T>(input_to_gradient), pointer<T>(gradient_to_output), width});
+      T* const input = pointer<T>(input_to_gradient);
+      T* const gradient = pointer<T>(gradient_to_output);
+      if (factors == nullptr) return run(queue, rows * width / N, SwigluBackward<T, N>{input, gradient, width});
+      launch(queue, {.grid = looping_grid(queue, rows, 8), .block = threads, .shared = 2 * warp_size * sizeof(float)},
+             weighted_swiglu_backward<T, N>, input, factors, gradient, factor_gradients, rows, width);
     });
   });
 }

@@ -1,5 +1,4 @@
-// Mixtures of experts: where tokens go, and SwiGLU with a factor for each row. What an expert computes is a matrix
-// product like any other.
+// Mixtures of experts: where tokens go. What an expert computes are matrix products and SwiGLU, as elsewhere.
 #include "runtime/cuda/device_code.cuh"
 
 namespace sailor::runtime::cuda {
@@ -7,8 +6,6 @@ namespace sailor::runtime::cuda {
 namespace {
 
 constexpr int threads = 256;
-
-// ---- Routing
 
 // One thread per token. `experts` and `weights` (tokens, per_token).
 template <class T>
@@ -117,65 +114,6 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// ---- SwiGLU with factors
-
-template <class T, int N>
-__global__ void __launch_bounds__(threads)
-    weighted_swiglu(const T* input, const float* factors, T* output, std::int64_t packs, std::int64_t width) {
-  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
-    const std::int64_t row = i * N / width;
-    float gate[N];
-    float up[N];
-    load(input + i * N + row * width, gate);
-    load(input + i * N + row * width + width, up);
-    const float factor = factors[row];
-#pragma unroll
-    for (int k = 0; k < N; ++k) gate[k] = gate[k] / (1.0f + __expf(-gate[k])) * up[k] * factor;
-    store(gate, output + i * N);
-  }
-}
-
-// A block per row, in a loop.
-template <class T, int N>
-__global__ void __launch_bounds__(threads)
-    weighted_swiglu_backward(T* input, const float* factors, T* gradient, float* factor_gradients, std::int64_t rows,
-                             std::int64_t width) {
-  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 32): rows alternate
-  int turn = 0;
-  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn = 1 - turn) {
-    const float factor = factors[row];
-    float sum[1] = {};
-    for (std::int64_t column = std::int64_t{threadIdx.x} * N; column < width; column += std::int64_t{blockDim.x} * N) {
-      T* const gates = input + row * 2 * width + column;
-      T* const slopes_at = gradient + row * width + column;
-      float gate[N];
-      float up[N];
-      float slopes[N];
-      load(gates, gate);
-      load(gates + width, up);
-      load(slopes_at, slopes);
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        const float x = gate[k];
-        const float u = up[k];
-        const float sigmoid = 1.0f / (1.0f + __expf(-x));
-        const float silu = x * sigmoid;
-        sum[0] += slopes[k] * silu * u;
-        const float slope = slopes[k] * factor;
-        slopes[k] = silu * u * factor;
-        up[k] = slope * silu;
-        gate[k] = slope * u * sigmoid * (1.0f + x - silu);
-      }
-      store(gate, gates);
-      store(up, gates + width);
-      store(slopes, slopes_at);
-    }
-    block_sums(sum, scratch + turn * warp_size);
-    if (threadIdx.x == 0) factor_gradients[row] = sum[0];
-  }
-}
-
 unsigned blocks_of_tokens(const RoutingShape& shape) { return static_cast<unsigned>(rounds_up(shape.tokens, threads)); }
 
 }  // namespace
@@ -204,28 +142,6 @@ void add_pairs(const Queue& queue, const RoutingShape& shape, const std::int32_t
     with_packs<T>(width, {pairs.data, sums.data}, [&]<int N>(Packed<N>) {
       launch(queue, {.grid = looping_grid(queue, rounds_up(shape.tokens * width / N, threads), 16), .block = threads},
              sum_pairs<T, N>, shape, places, pointer<T>(pairs), width, pointer<T>(sums));
-    });
-  });
-}
-
-void swiglu_forward(const Queue& queue, ConstValues input, const float* factors, Values output, std::int64_t rows,
-                    std::int64_t width) {
-  with_type(output.type, [&]<class T>(T) {
-    with_packs<T>(width, {input.data, output.data}, [&]<int N>(Packed<N>) {
-      const std::int64_t packs = rows * width / N;
-      launch(queue, {.grid = looping_grid(queue, rounds_up(packs, threads), 16), .block = threads},
-             weighted_swiglu<T, N>, pointer<T>(input), factors, pointer<T>(output), packs, width);
-    });
-  });
-}
-
-void swiglu_backward(const Queue& queue, Values input_to_gradient, const float* factors, Values gradient_to_output,
-                     float* factor_gradients, std::int64_t rows, std::int64_t width) {
-  with_type(gradient_to_output.type, [&]<class T>(T) {
-    with_packs<T>(width, {input_to_gradient.data, gradient_to_output.data}, [&]<int N>(Packed<N>) {
-      launch(queue, {.grid = looping_grid(queue, rows, 8), .block = threads, .shared = 2 * warp_size * sizeof(float)},
-             weighted_swiglu_backward<T, N>, pointer<T>(input_to_gradient), factors, pointer<T>(gradient_to_output),
-             factor_gradients, rows, width);
     });
   });
 }

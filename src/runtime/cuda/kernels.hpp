@@ -38,9 +38,11 @@ void finish_linear(const Queue& queue, ConstValues product, ConstValues bias, Po
 /// Same as Stream::linear_backward_input: turns the gradient of an activation's output into that of its input.
 void activation_backward(const Queue& queue, PointwiseActivation activation, Values kept_to_output, Values gradient,
                          std::int64_t count);
-void swiglu_forward(const Queue& queue, ConstValues input, Values output, std::int64_t rows, std::int64_t width);
-void swiglu_backward(const Queue& queue, Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
-                     std::int64_t width);
+/// `factors` and `factor_gradients` as in Stream: both null, or neither.
+void swiglu_forward(const Queue& queue, ConstValues input, const float* factors, Values output, std::int64_t rows,
+                    std::int64_t width);
+void swiglu_backward(const Queue& queue, Values input_to_gradient, const float* factors, Values gradient_to_output,
+                     float* factor_gradients, std::int64_t rows, std::int64_t width);
 
 // ---- Mixtures of experts
 /// Same as Stream::route; `experts` and `weights` (pairs) are workspace.
@@ -50,11 +52,6 @@ void route_backward(const Queue& queue, const RoutingShape& shape, const Routing
                     const float* weight_gradients, Values logits_gradient);
 void add_pairs(const Queue& queue, const RoutingShape& shape, const std::int32_t* places, ConstValues pairs,
                std::int64_t width, Values sums);
-/// SwiGLU with factors, which are not null.
-void swiglu_forward(const Queue& queue, ConstValues input, const float* factors, Values output, std::int64_t rows,
-                    std::int64_t width);
-void swiglu_backward(const Queue& queue, Values input_to_gradient, const float* factors, Values gradient_to_output,
-                     float* factor_gradients, std::int64_t rows, std::int64_t width);
 
 // ---- Sums over rows
 /// Floats of workspace for add_column_sums.

@@ -22,8 +22,8 @@ constexpr int most_warps = most_threads / warp_size;
 constexpr int most_parts = 8;
 constexpr int most_values = 32;       // of a row, per thread
 constexpr int most_kept_values = 16;  // the same, beside the sums of a backward pass
-// Of a row that is copied ahead: as many as shared memory suffices for on every architecture, and as many as one warp
-// takes. More than that go two to a thread, which is faster than one.
+// Rows of at most so many packs are copied ahead: shared memory suffices for them on every architecture. A thread takes
+// one pack of rows that a single warp holds, else two, which is faster.
 constexpr int most_packs_ahead = 512;
 constexpr int most_packs_in_one_part = 32;
 

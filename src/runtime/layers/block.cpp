@@ -47,7 +47,7 @@ class Block final : public Layer {
   Block(const Model& model, int index, const LayerContext& context)
       : Layer(context, index),
         hidden_(model.hidden),
-        feed_forward_(model.feed_forward / shard().count),
+        feed_forward_(dense_width(model, index) / shard().count),
         attention_{
             .heads = model.attention_heads / shard().count / context_parallel().shard.count,
             .key_value_heads = model.key_value_heads / shard().count / context_parallel().shard.count,
@@ -65,33 +65,19 @@ class Block final : public Layer {
     // Projections back into the residual stream start smaller, so that its variance does not grow with depth (GPT-2).
     const float residual_deviation = initial_deviation / std::sqrt(2.0f * static_cast<float>(model.blocks));
     const std::int64_t key_value_width = std::int64_t{model.key_value_heads} * model.head_width();
-    std::vector<std::int64_t> fc1_outputs{model.feed_forward};
-    if (is_gated()) fc1_outputs.push_back(model.feed_forward);
     norm1_ = declare_norm("norm1");
     attention_input_ = declare_outputs_divided("attention.input", {hidden_, key_value_width, key_value_width},
                                                model.attention_input_bias);
     attention_output_ =
         declare_inputs_divided("attention.output", hidden_, model.attention_output_bias, residual_deviation);
     norm2_ = declare_norm("norm2");
-    if (model.has_experts(index - 1)) {
-      const Experts& experts = model.experts;
-      router_ = declare("router.weight", {experts.count, hidden_}, InitialValue::normal, initial_deviation);
-      const auto all = static_cast<std::size_t>(experts.count);
-      experts_input_ = declare_divided("experts.input.weight", std::vector<std::int64_t>(2 * all, experts.feed_forward),
-                                       hidden_, initial_deviation);
-      experts_output_ = declare_divided("experts.output.weight", std::vector<std::int64_t>(all, experts.feed_forward),
-                                        hidden_, residual_deviation);
-      parameter(experts_output_).rows_are_inputs = true;
-      mixture_.emplace(experts, hidden_, experts.feed_forward / shard().count, context,
-                       ExpertMixture::Places{kept_experts_inner, kept_routing, kept_routing_weights});
-      feed_forward_ = experts.shared_feed_forward / shard().count;
-      fc1_outputs.assign(2, experts.shared_feed_forward);
-      if (feed_forward_ == 0) return;
+    if (model.has_experts(index - 1)) declare_experts(model.experts, context, residual_deviation);
+    if (const int width = dense_width(model, index); width > 0) {
+      const std::string name = mixture_ ? "shared_expert" : "feed_forward";
+      fc1_ = declare_outputs_divided(name + ".input", std::vector<std::int64_t>(is_gated() ? 2 : 1, width),
+                                     model.linear_bias);
+      fc2_ = declare_inputs_divided(name + ".output", width, model.linear_bias, residual_deviation);
     }
-    const std::string name = mixture_ ? "shared_expert" : "feed_forward";
-    fc1_ = declare_outputs_divided(name + ".input", fc1_outputs, model.linear_bias);
-    fc2_ =
-        declare_inputs_divided(name + ".output", feed_forward_ * shard().count, model.linear_bias, residual_deviation);
   }
 
   Tensor forward(const MicroBatch& micro_batch, Tensor input, Slot& slot) override {
@@ -143,6 +129,23 @@ class Block final : public Layer {
     std::size_t bias = 0;
     bool has_bias = true;
   };
+
+  /// Inner width, over all ranks, of the feed-forward part that every token goes through; 0: there is none.
+  static int dense_width(const Model& model, int index) {
+    return model.has_experts(index - 1) ? model.experts.shared_feed_forward : model.feed_forward;
+  }
+
+  void declare_experts(const Experts& experts, const LayerContext& context, float residual_deviation) {
+    const auto count = static_cast<std::size_t>(experts.count);
+    router_ = declare("router.weight", {experts.count, hidden_}, InitialValue::normal, initial_deviation);
+    experts_input_ = declare_divided("experts.input.weight", std::vector<std::int64_t>(2 * count, experts.feed_forward),
+                                     hidden_, initial_deviation);
+    experts_output_ = declare_divided("experts.output.weight", std::vector<std::int64_t>(count, experts.feed_forward),
+                                      hidden_, residual_deviation);
+    parameter(experts_output_).rows_are_inputs = true;
+    mixture_.emplace(experts, hidden_, experts.feed_forward / shard().count, context,
+                     ExpertMixture::Places{kept_experts_inner, kept_routing, kept_routing_weights});
+  }
 
   Pair declare_norm(const std::string& name) {
     Pair pair{.weight = declare(name + ".weight", {hidden_}, InitialValue::one),
@@ -317,7 +320,7 @@ class Block final : public Layer {
     return {&parameter(router_), &parameter(experts_input_), &parameter(experts_output_)};
   }
 
-  /// What goes into fc2; empty with relu, where that is what is kept.
+  /// The input of fc2; empty with relu, where the slot keeps it.
   Tensor activated_inner(const Tensor& input, Slot& slot) {
     const std::int64_t tokens = input.shape()[0];
     Tensor fc1_output = make_activation({tokens, (is_gated() ? 2 : 1) * feed_forward_});
@@ -389,7 +392,7 @@ class Block final : public Layer {
   }
 
   std::int64_t hidden_;
-  std::int64_t feed_forward_;                 // of this rank; with experts the shared one's, 0: none
+  std::int64_t feed_forward_;                 // this rank's part of dense_width()
   AttentionShape attention_;                  // of this rank; sequences and window depend on the micro-batch
   std::optional<SequenceExchange> exchange_;  // under context parallelism
   NormKind norm_;

@@ -30,6 +30,10 @@ Tensor ExpertMixture::of_pairs(const RoutingShape& shape, const Tensor& tokens, 
   return pairs;
 }
 
+void ExpertMixture::linear(const LinearShape& map, ConstValues input, ConstValues weight, Values output) {
+  stream().linear_forward(map, input, weight, nullptr, nullptr, PointwiseActivation::none, nullptr, output);
+}
+
 void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, Slot& slot) {
   const RoutingShape shape = this->shape(input.shape()[0]);
   Tensor indices(*device_, {2 * shape.pairs() + experts_ + 1}, DataType::int32);
@@ -37,8 +41,7 @@ void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, 
   const Routing routing = this->routing(shape, indices, weights);
   {
     Tensor logits(*device_, {shape.tokens, experts_}, type_);
-    stream().linear_forward({shape.tokens, hidden_, experts_}, input.values(), maps.router->value, nullptr, nullptr,
-                            PointwiseActivation::none, nullptr, logits.values());
+    linear(router_map(shape), input.values(), maps.router->value, logits.values());
     stream().route(shape, logits.values(), routing);
   }
   std::vector<std::int32_t> offsets(static_cast<std::size_t>(experts_ + 1));
@@ -47,9 +50,8 @@ void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, 
   {
     const Tensor pairs = of_pairs(shape, input, routing);
     each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
-      stream().linear_forward(input_map(rows), pairs.values() + first * hidden_,
-                              maps.input->value + expert * 2 * inner_ * hidden_, nullptr, nullptr,
-                              PointwiseActivation::none, nullptr, inner.values() + first * 2 * inner_);
+      linear(input_map(rows), pairs.values() + first * hidden_, maps.input->value + input_weight(expert),
+             inner.values() + first * 2 * inner_);
     });
   }
   Tensor outputs(*device_, {shape.pairs(), hidden_}, type_);
@@ -57,16 +59,15 @@ void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, 
     Tensor activated(*device_, {shape.pairs(), inner_}, type_);
     stream().swiglu_forward(inner.values(), routing.weights, activated.values(), shape.pairs(), inner_);
     each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
-      stream().linear_forward(output_map(rows), activated.values() + first * inner_,
-                              maps.output->value + expert * inner_ * hidden_, nullptr, nullptr,
-                              PointwiseActivation::none, nullptr, outputs.values() + first * hidden_);
+      linear(output_map(rows), activated.values() + first * inner_, maps.output->value + output_weight(expert),
+             outputs.values() + first * hidden_);
     });
   }
   stream().add_pairs(shape, routing.places, outputs.values(), hidden_, sum.values());
   slot.keep(places_.inner, std::move(inner));
   slot.keep(places_.routing, std::move(indices));
   slot.keep(places_.weights, std::move(weights));
-  slot.offsets = std::move(offsets);
+  slot.expert_offsets = std::move(offsets);
 }
 
 Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
@@ -74,7 +75,7 @@ Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tens
   Tensor inner = slot.take(places_.inner);  // becomes its gradient
   Tensor indices = slot.take(places_.routing);
   Tensor weights = slot.take(places_.weights);
-  const std::vector<std::int32_t> offsets = std::exchange(slot.offsets, {});
+  const std::vector<std::int32_t> offsets = std::exchange(slot.expert_offsets, {});
   const Routing routing = this->routing(shape, indices, weights);
   Tensor weight_gradients(*device_, {shape.pairs()}, DataType::float32);
   {
@@ -82,22 +83,21 @@ Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tens
     Tensor activated(*device_, {shape.pairs(), inner_}, type_);  // its gradient at first
     each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
       stream().linear_backward_input(output_map(rows), output_gradients.values() + first * hidden_,
-                                     maps.output->value + expert * inner_ * hidden_,
-                                     activated.values() + first * inner_);
+                                     maps.output->value + output_weight(expert), activated.values() + first * inner_);
     });
     stream().swiglu_backward(inner.values(), routing.weights, activated.values(), weight_gradients.floats(),
                              shape.pairs(), inner_);
     each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
       stream().linear_backward_parameters(output_map(rows), activated.values() + first * inner_,
                                           output_gradients.values() + first * hidden_,
-                                          maps.output->gradient + expert * inner_ * hidden_, nullptr);
+                                          maps.output->gradient + output_weight(expert), nullptr);
     });
   }
   Tensor gradient(*device_, {shape.tokens, hidden_}, type_);
   {
     // The router is whole on every rank: one of them adds its part of the input's gradient.
     if (shard_.count > 1) group_->all_reduce_sum(stream(), weight_gradients.values(), weight_gradients.elements());
-    const LinearShape router{shape.tokens, hidden_, experts_};
+    const LinearShape router = router_map(shape);
     Tensor logits_gradient(*device_, {shape.tokens, experts_}, type_);
     stream().route_backward(shape, routing, weight_gradients.floats(), logits_gradient.values());
     stream().linear_backward_parameters(router, input.values(), logits_gradient.values(), maps.router->gradient,
@@ -109,7 +109,7 @@ Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tens
   }
   Tensor pairs = of_pairs(shape, input, routing);
   each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
-    const std::int64_t weight = expert * 2 * inner_ * hidden_;
+    const std::int64_t weight = input_weight(expert);
     const Values inputs = pairs.values() + first * hidden_;
     const Values outputs = inner.values() + first * 2 * inner_;
     stream().linear_backward_parameters(input_map(rows), inputs, outputs, maps.input->gradient + weight, nullptr);

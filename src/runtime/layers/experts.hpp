@@ -43,10 +43,16 @@ class ExpertMixture {
   [[nodiscard]] Routing routing(const RoutingShape& shape, Tensor& indices, Tensor& weights) const;
   /// The rows of the tokens, one for each pair.
   [[nodiscard]] Tensor of_pairs(const RoutingShape& shape, const Tensor& tokens, const Routing& routing);
+  [[nodiscard]] LinearShape router_map(const RoutingShape& shape) const { return {shape.tokens, hidden_, experts_}; }
   [[nodiscard]] LinearShape input_map(std::int64_t rows) const { return {rows, hidden_, 2 * inner_}; }
   [[nodiscard]] LinearShape output_map(std::int64_t rows) const {
     return {.rows = rows, .in = inner_, .out = hidden_, .rows_are_inputs = true};
   }
+  /// Where an expert's part of Maps::input and Maps::output begins.
+  [[nodiscard]] std::int64_t input_weight(std::int64_t expert) const { return expert * 2 * inner_ * hidden_; }
+  [[nodiscard]] std::int64_t output_weight(std::int64_t expert) const { return expert * inner_ * hidden_; }
+  /// A linear map without bias.
+  void linear(const LinearShape& map, ConstValues input, ConstValues weight, Values output);
   /// Calls `map(expert, first, rows)` for each expert that has pairs: `rows` of them from `first` on.
   template <class Map>
   void each_expert(const std::vector<std::int32_t>& offsets, const Map& map) const {

@@ -68,7 +68,7 @@ namespace fibers = boost::context;
 
 enum class Waits { no, block, warp, done };
 
-/// What a thread copies into shared memory by one __pipeline_memcpy_async().
+/// A copy into shared memory that a thread asked for with __pipeline_memcpy_async().
 struct AsyncCopy {
   void* to;
   const void* from;
@@ -280,7 +280,7 @@ T exchange(unsigned mask, T value, unsigned from) {
 
 }  // namespace emulator
 
-/// What must hold in a kernel.
+/// Fails the kernel unless the condition holds.
 #define SAILOR_KERNEL_CHECK(condition)                             \
   do {                                                             \
     if (!(condition)) emulator::fail("a kernel: not " #condition); \
