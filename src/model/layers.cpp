@@ -93,6 +93,13 @@ int Model::window(int block) const {
   return sees_all ? 0 : sliding_window;
 }
 
+std::vector<std::pair<std::string_view, int>> Model::feed_forward_widths() const {
+  std::vector<std::pair<std::string_view, int>> widths{{"feed_forward", feed_forward}};
+  if (experts.count > 0) widths.emplace_back("experts.feed_forward", experts.feed_forward);
+  if (experts.shared_feed_forward > 0) widths.emplace_back("experts.shared_feed_forward", experts.shared_feed_forward);
+  return widths;
+}
+
 double Model::active_feed_forward(int block) const {
   if (!has_experts(block)) return feed_forward;
   const double share = experts.capacity_factor > 0.0 ? experts.capacity_factor : 1.0;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -114,6 +115,8 @@ struct Model {
   [[nodiscard]] int window(int block) const;  ///< tokens that it attends to; 0: all
   /// Inner width of the feed-forward part that a token goes through, padding of experts included.
   [[nodiscard]] double active_feed_forward(int block) const;
+  /// Inner widths of all kinds of feed-forward parts, with their keys in a model file: what tensor parallelism divides.
+  [[nodiscard]] std::vector<std::pair<std::string_view, int>> feed_forward_widths() const;
   /// The first layer after `layer` with another cost.
   [[nodiscard]] int alike_until(int layer) const;
   /// Number of layers: embedding + blocks + separate final norm + head.

@@ -39,9 +39,7 @@ Result<void> check_divisible(const Model& model, int tensor_parallel, int contex
   };
   SAILOR_CHECK(check("attention_heads", model.attention_heads, context_parallel));
   SAILOR_CHECK(check("key_value_heads", model.key_value_heads, context_parallel));
-  SAILOR_CHECK(check("feed_forward", model.feed_forward, 1));
-  SAILOR_CHECK(check("experts.feed_forward", model.experts.feed_forward, 1));
-  SAILOR_CHECK(check("experts.shared_feed_forward", model.experts.shared_feed_forward, 1));
+  for (const auto& [key, width] : model.feed_forward_widths()) SAILOR_CHECK(check(key, width, 1));
   if (model.vocabulary < tensor_parallel)
     return fail(ErrorCode::infeasible,
                 fmt::format("model '{}': a vocabulary of {} leaves ranks of tensor_parallel = {} without a row",

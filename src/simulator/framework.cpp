@@ -217,8 +217,9 @@ Result<void> Framework::check_degrees(const Model& model, int tensor_parallel, i
     what = fmt::format("{} attention heads", model.attention_heads);
   else if (divides_key_value_heads && model.key_value_heads % tensor_parallel != 0)
     what = fmt::format("{} key-value heads", model.key_value_heads);
-  else if (divides_feed_forward && model.feed_forward % tensor_parallel != 0)
-    what = fmt::format("feed-forward width {}", model.feed_forward);
+  if (what.empty() && divides_feed_forward)
+    for (const auto& [key, width] : model.feed_forward_widths())
+      if (what.empty() && width % tensor_parallel != 0) what = fmt::format("{} {}", key, width);
   if (what.empty()) {
     if (can_exchange(model, kernels, tensor_parallel, context_parallel)) return {};
     return fail(

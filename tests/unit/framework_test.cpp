@@ -275,6 +275,28 @@ TEST(Framework, MegatronDeepSpeedKeepsTwentyBytesForEveryParameter) {
   }
 }
 
+TEST(Framework, TensorParallelismHasToDivideEveryWidthThatItDivides) {
+  const auto framework = find_framework("sailor", folder);
+  ASSERT_TRUE(framework.has_value()) << framework.error().message();
+  Model model;
+  model.name = "any";
+  model.attention_heads = model.key_value_heads = 8;
+  model.feed_forward = 24;
+  EXPECT_TRUE(framework->check_degrees(model, 8, 1));
+  model.experts = {.count = 4, .per_token = 2, .feed_forward = 20, .shared_feed_forward = 6};
+  const auto refused = [&](int degree) {
+    const auto checked = framework->check_degrees(model, degree, 1);
+    return checked ? "good" : checked.error().message();
+  };
+  EXPECT_EQ(refused(2), "good");
+  EXPECT_TRUE(refused(8).starts_with("tensor_parallel 8 does not divide the experts.feed_forward 20 of any"))
+      << refused(8);
+  EXPECT_TRUE(refused(4).starts_with("tensor_parallel 4 does not divide the experts.shared_feed_forward 6 of any"))
+      << refused(4);
+  model.feed_forward = 28;
+  EXPECT_TRUE(refused(8).starts_with("tensor_parallel 8 does not divide the feed_forward 28 of any")) << refused(8);
+}
+
 TEST(Framework, UnknownNameIsRefusedWithTheKnownOnes) {
   const auto missing = find_framework("nemo", folder);
   ASSERT_FALSE(missing.has_value());
