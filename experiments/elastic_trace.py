@@ -55,13 +55,13 @@ UNCOUNTED = 10      # iterations at the beginning of a run whose times do not co
 SETTLING_S = 4.0    # a step that is shorter may have ended before its change was over
 LAYERS = 6
 
-MODEL = f"""schema_version = 1
+MODEL = """schema_version = 1
 name = "elastic"
 source = "experiments/elastic_trace.py"
-blocks = {LAYERS - 2}
-hidden = 32
+blocks = {blocks}
+hidden = {hidden}
 attention_heads = 4
-feed_forward = 64
+feed_forward = {feed_forward}
 vocabulary = 256
 max_sequence_length = 64
 norm = "layer_norm"
@@ -440,7 +440,7 @@ def factor(text):
     return number
 
 
-def run(work, name, write):
+def run(work, name, write, hidden=32):
     """work(root, say) in a folder with a model and a corpus; nothing is left when it ends."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     for wanted in ("sailor-train", "sailor-controller", "sailor-data", "mpirun"):
@@ -455,7 +455,8 @@ def run(work, name, write):
     root = pathlib.Path(tempfile.mkdtemp(prefix="sailor-trace-"))
     try:
         (root / "models").mkdir()
-        (root / "models" / "elastic.toml").write_text(MODEL)
+        (root / "models" / "elastic.toml").write_text(
+            MODEL.format(blocks=LAYERS - 2, hidden=hidden, feed_forward=2 * hidden))
         words = random.Random(1)
         (root / "text").write_text(" ".join(f"{words.randrange(10**6)} apples" for _ in range(20000)))
         subprocess.run([program("sailor-data"), "bytes", "--output", str(root / "corpus"), str(root / "text")],

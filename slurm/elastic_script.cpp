@@ -54,7 +54,8 @@ export -f is_excluded
 )bash");
   script.comment(
       fmt::format("A task. A rank that died starts again, {} times at most, and joins the training anew", restarts));
-  if (part == JobPart::job) script.comment("A rank whose node is no longer excluded starts again, too");
+  if (part == JobPart::job)
+    script.comment("A rank that was sent home starts again when its node is no longer excluded");
   script.line("# shellcheck disable=SC2317  # tasks call it");
   script.line("rank() {");
   if (part == JobPart::companion)
@@ -76,8 +77,13 @@ export -f is_excluded
     "$@" || status=$?
 )bash");
   if (part == JobPart::job)
-    script.text(R"bash(    if ((status == 0)) && is_excluded; then
-      while [[ ! -e $elastic/over ]] && is_excluded; do sleep 5; done
+    script.text(R"bash(    if ((status == 0)); then # done, or sent home: then the training is not over within 5 s
+      local waited
+      for ((waited = 0; waited < 5; ++waited)); do
+        if [[ -e $elastic/over ]]; then return 0; fi
+        sleep 1
+        if is_excluded; then waited=0; fi
+      done
       start=-1
       continue
     fi

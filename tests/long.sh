@@ -64,7 +64,7 @@ command_of() {
     elastic) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 250 --kinds kill,kill-two,freeze,node,controller,kill-two,both-holders,supervisor,freeze-two,kill ;;
     elastic-changes) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 40 --kinds join,stop,exclude,request,controller-freeze ;;
     elastic-sixteen) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 39 --plan sixteen ;;
-    elastic-scale) echo "$tests/elastic_scale" "$sailor_root/profiles/models" 16 64 256 1024 ;;
+    elastic-scale) echo "$tests/elastic_scale" "$sailor_root/profiles" 64 256 1024 ;;
     kills) echo env SAILOR_KILLS=100 "$tests/mpi_training" '--gtest_filter=*KilledAtAnyMoment*' ;;
     writers) echo env SAILOR_KILLED_WRITERS=500 "$tests/unit_profile_durability" '--gtest_filter=*KilledWriters*' ;;
     folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;

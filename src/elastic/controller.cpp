@@ -153,7 +153,9 @@ class Controller final : public runtime::MembershipPolicy {
       waits_for_more(fmt::format("no plan for {}: {}", describe_devices(facts_of(ready)), plan->error().what));
       return std::nullopt;
     }
-    const auto order = assign_ranks(**plan, facts_of(ready));
+    EpochBefore before{.plan = plan_, .ranks = {}};
+    for (const MemberInfo& member : ready) before.ranks.push_back(member.rank);
+    const auto order = assign_ranks(**plan, facts_of(ready), &before);
     if (!order) {
       waits_for_more(
           fmt::format("the plan for {} cannot be placed: {}", describe_devices(facts_of(ready)), order.error().what));

@@ -30,6 +30,16 @@ std::vector<HostDevices> hosts_of(std::span<const MemberFacts> members) {
   return hosts;
 }
 
+std::vector<PlacementNode> nodes_of(const std::vector<HostDevices>& hosts) {
+  std::vector<PlacementNode> nodes;
+  for (const HostDevices& host : hosts)
+    nodes.push_back({.name = fmt::format("{} {} {}", host.host, host.kind.first, host.kind.second),
+                     .gpu = host.kind.first,
+                     .zones = {host.kind.second},
+                     .devices = static_cast<int>(host.members.size())});
+  return nodes;
+}
+
 /// The ranks by what the members want; empty if that does not determine all ranks.
 std::vector<std::size_t> wanted_ranks(const Plan& plan, std::span<const MemberFacts> members) {
   std::vector<std::size_t> order(static_cast<std::size_t>(plan.ranks()), members.size());
@@ -48,6 +58,148 @@ std::vector<std::size_t> wanted_ranks(const Plan& plan, std::span<const MemberFa
   }
   if (std::find(order.begin(), order.end(), members.size()) != order.end()) return {};
   order.insert(order.end(), spares.begin(), spares.end());
+  return order;
+}
+
+/// A tensor-parallel group.
+struct GroupKey {
+  int pipeline = 0;
+  int stage = 0;
+  int context = 0;
+  auto operator<=>(const GroupKey&) const = default;
+};
+
+struct TensorGroup {
+  const Stage* stage = nullptr;
+  std::vector<int> ranks{};  // by index in the group
+};
+
+std::map<GroupKey, TensorGroup> groups_of(const Plan& plan) {
+  std::map<GroupKey, TensorGroup> groups;
+  for (const RankRole& role : rank_roles(plan)) {
+    TensorGroup& group = groups[{role.pipeline, role.stage, role.context_parallel_index}];
+    group.stage = &stage_of(plan, role);
+    group.ranks.push_back(role.rank);
+  }
+  return groups;
+}
+
+/// Finds members for groups that stay where they were. Ranks that have none are members.size().
+class Staying {
+ public:
+  Staying(const Plan& plan, std::span<const MemberFacts> members, const EpochBefore& before)
+      : members_(members),
+        order_(static_cast<std::size_t>(plan.ranks()), members.size()),
+        used_(members.size(), false),
+        now_(groups_of(plan)),
+        before_(groups_of(before.plan)),
+        member_of_rank_(static_cast<std::size_t>(before.plan.ranks()), members.size()) {
+    for (std::size_t i = 0; i < members.size(); ++i)
+      if (const int rank = before.ranks[i]; rank >= 0 && rank < before.plan.ranks())
+        member_of_rank_[static_cast<std::size_t>(rank)] = i;
+  }
+
+  std::vector<std::size_t> find() {
+    for (const bool complete : {true, false}) {
+      for (const auto& [key, group] : now_)
+        if (const auto same = before_.find(key); same != before_.end()) (void)keep(group, same, complete);
+      for (const auto& [key, group] : now_)
+        for (auto other = before_.begin(); other != before_.end() && is_open(group);) {
+          const auto next = std::next(other);
+          if (other->first.context == key.context) (void)keep(group, other, complete);
+          other = next;
+        }
+    }
+    return order_;
+  }
+
+ private:
+  using Groups = std::map<GroupKey, TensorGroup>;
+
+  [[nodiscard]] bool is_open(const TensorGroup& group) const {
+    return order_[static_cast<std::size_t>(group.ranks.front())] == members_.size();
+  }
+
+  /// Gives the group the members of `old`, which is used up then.
+  bool keep(const TensorGroup& group, Groups::iterator old, bool complete) {
+    if (!is_open(group) || !(*old->second.stage == *group.stage)) return false;
+    constexpr auto are_alike = [](const MemberFacts& a, const MemberFacts& b) {
+      return a.host == b.host && a.gpu == b.gpu && a.zone == b.zone;
+    };
+    std::vector<std::size_t> chosen;
+    const MemberFacts* first = nullptr;
+    for (const int rank : old->second.ranks) {
+      const std::size_t member = member_of_rank_[static_cast<std::size_t>(rank)];
+      const bool is_there = member < members_.size() && !used_[member];
+      chosen.push_back(is_there ? member : members_.size());
+      if (!is_there) continue;
+      if (first == nullptr) first = &members_[member];
+      if (!are_alike(members_[member], *first)) return false;
+    }
+    auto missing = std::count(chosen.begin(), chosen.end(), members_.size());
+    if (first == nullptr || (complete && missing > 0)) return false;
+    for (std::size_t i = 0; i < members_.size() && missing > 0; ++i) {
+      if (used_[i] || !are_alike(members_[i], *first) || std::find(chosen.begin(), chosen.end(), i) != chosen.end())
+        continue;
+      *std::find(chosen.begin(), chosen.end(), members_.size()) = i;
+      --missing;
+    }
+    if (missing > 0) return false;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      order_[static_cast<std::size_t>(group.ranks[i])] = chosen[i];
+      used_[chosen[i]] = true;
+    }
+    before_.erase(old);
+    return true;
+  }
+
+  std::span<const MemberFacts> members_;
+  std::vector<std::size_t> order_;
+  std::vector<bool> used_;
+  Groups now_;
+  Groups before_;                            // those that no group of the new plan has taken over
+  std::vector<std::size_t> member_of_rank_;  // of the epoch before
+};
+
+/// Members for the groups of the plan that `order` leaves without (ranks with members.size()). Errors: unavailable.
+Result<void> place_rest(const Plan& plan, std::span<const MemberFacts> members, std::vector<std::size_t>& order) {
+  std::vector<bool> used(members.size(), false);
+  for (const std::size_t member : order)
+    if (member < members.size()) used[member] = true;
+  Plan rest = plan;  // a pipeline of one stage for each group
+  rest.context_parallel = 1;
+  rest.pipelines.clear();
+  std::vector<int> ranks;  // of the plan, by rank of the rest
+  for (const auto& [key, group] : groups_of(plan)) {
+    if (order[static_cast<std::size_t>(group.ranks.front())] < members.size()) continue;
+    rest.pipelines.push_back({.count = 1, .micro_batches = 1, .stages = {*group.stage}});
+    ranks.insert(ranks.end(), group.ranks.begin(), group.ranks.end());
+  }
+  if (ranks.empty()) return {};
+  std::vector<MemberFacts> free;
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < members.size(); ++i)
+    if (!used[i]) {
+      free.push_back(members[i]);
+      indices.push_back(i);
+    }
+  const std::vector<HostDevices> hosts = hosts_of(free);
+  const auto places = place_on_nodes(rest, nodes_of(hosts));
+  if (!places) return fail(places.error());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const RankPlace& place = (*places)[i];
+    const HostDevices& host = hosts[static_cast<std::size_t>(place.node)];
+    order[static_cast<std::size_t>(ranks[i])] = indices[host.members[static_cast<std::size_t>(place.device)]];
+  }
+  return {};
+}
+
+/// Adds the members that have no rank.
+std::vector<std::size_t> with_spares(std::vector<std::size_t> order, std::size_t members) {
+  std::vector<bool> taken(members, false);
+  for (const std::size_t member : order) taken[member] = true;
+  for (std::size_t i = 0; i < members; ++i)
+    if (!taken[i]) order.push_back(i);
   return order;
 }
 
@@ -88,26 +240,21 @@ Result<void> complete_facts(MemberFacts& facts, const Plan& plan) {
   return {};
 }
 
-Result<std::vector<std::size_t>> assign_ranks(const Plan& plan, std::span<const MemberFacts> members) {
+Result<std::vector<std::size_t>> assign_ranks(const Plan& plan, std::span<const MemberFacts> members,
+                                              const EpochBefore* before) {
   if (std::vector<std::size_t> order = wanted_ranks(plan, members); !order.empty()) return order;
+  if (before != nullptr) {
+    std::vector<std::size_t> order = Staying(plan, members, *before).find();
+    if (place_rest(plan, members, order)) return with_spares(std::move(order), members.size());
+    // What stays may leave no host with enough devices for the rest.
+  }
   const std::vector<HostDevices> hosts = hosts_of(members);
-  std::vector<PlacementNode> nodes;
-  for (const HostDevices& host : hosts)
-    nodes.push_back({.name = fmt::format("{} {} {}", host.host, host.kind.first, host.kind.second),
-                     .gpu = host.kind.first,
-                     .zones = {host.kind.second},
-                     .devices = static_cast<int>(host.members.size())});
-  const auto places = place_on_nodes(plan, nodes);
+  const auto places = place_on_nodes(plan, nodes_of(hosts));
   if (!places) return fail(places.error());
   std::vector<std::size_t> order;
-  std::vector<bool> taken(members.size(), false);
-  for (const RankPlace& place : *places) {
+  for (const RankPlace& place : *places)
     order.push_back(hosts[static_cast<std::size_t>(place.node)].members[static_cast<std::size_t>(place.device)]);
-    taken[order.back()] = true;
-  }
-  for (std::size_t i = 0; i < members.size(); ++i)
-    if (!taken[i]) order.push_back(i);
-  return order;
+  return with_spares(std::move(order), members.size());
 }
 
 Cluster cluster_of(std::span<const MemberFacts> members, const Cluster& known) {

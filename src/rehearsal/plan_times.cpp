@@ -18,8 +18,9 @@ std::size_t PlanTimes::stage_of(int rank) const {
          static_cast<std::size_t>(role.stage);
 }
 
-Seconds PlanTimes::message(int from, int, runtime::MessageKind kind) const {
+Seconds PlanTimes::message(int from, int, runtime::MessageKind kind, Bytes) const {
   using runtime::MessageKind;
+  if (kind == MessageKind::other) throw std::logic_error("only messages of pipelines have a time in the plan's costs");
   const RankRole& role = roles_[static_cast<std::size_t>(from)];
   const simulator::PipelineCosts& pipeline = costs_.pipelines[static_cast<std::size_t>(role.pipeline_entry)];
   // The boundary after the last stage leads to the first stage, for its next chunk.

@@ -20,7 +20,8 @@ class PlanTimes final : public runtime::CommunicationTimes {
 
   /// Index among the stages of all pipeline entries.
   [[nodiscard]] std::size_t stage_of(int rank) const;
-  [[nodiscard]] Seconds message(int from, int to, runtime::MessageKind kind) const override;
+  /// Throws std::logic_error for other messages than activations and gradients, of which the costs know nothing.
+  [[nodiscard]] Seconds message(int from, int to, runtime::MessageKind kind, Bytes amount) const override;
   [[nodiscard]] Seconds collective(runtime::Collective collective, const std::vector<int>& ranks,
                                    Bytes amount) const override;
   [[nodiscard]] bool messages_block() const override { return !costs_.overlaps_transfers; }

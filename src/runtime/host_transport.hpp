@@ -1,5 +1,6 @@
 // Common base of transports between host memories: their transfers are operations of host streams, and can be run
-// without a stream, too.
+// without a stream, too. Those of a group or channel take place one after the other, in the order in which they were
+// made; one that is advanced before its turn does nothing.
 #pragma once
 
 #include <cstdint>

@@ -132,7 +132,7 @@ elastic_trace() {
 }
 elastic_overhead() {
   needs python3 mpirun sailor-controller
-  run python3 "$experiments/elastic_overhead.py" --pairs 1 --iterations 12 --write written
+  run python3 "$experiments/elastic_overhead.py" --pairs 1 --turn 1 --hidden 32 --write written
   prints '--elastic against mpirun' '--copies auto against never' 'over 1 pair'
   cmp out written
 }

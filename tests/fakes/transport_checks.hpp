@@ -13,6 +13,7 @@
 
 #include "runtime/bfloat16.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "runtime/host_transport.hpp"
 #include "runtime/world.hpp"
 
 namespace sailor::runtime::test {
@@ -101,6 +102,39 @@ std::string check_collectives(Group& group, std::int64_t slice) {
   return wrong;
 }
 
+/// Messages round a ring of all ranks whose operations are advanced last ones first: they must go one after the other
+/// all the same.
+inline std::string check_order(const World& world, std::size_t bytes) {
+  const int n = world.size();
+  const int me = world.rank();
+  const int next = (me + 1) % n;
+  const int previous = (me + n - 1) % n;
+  constexpr int id = 7;
+  const auto make = [&](int from, int to) { return world.transport.make_channel(from, to, {.id = id}); };
+  std::unique_ptr<Channel> out = me % 2 == 0 ? make(me, next) : nullptr;
+  const std::unique_ptr<Channel> in = make(previous, me);
+  if (out == nullptr) out = make(me, next);
+  constexpr int messages = 4;
+  std::vector<std::string> sent;
+  std::vector<std::string> received(messages, std::string(bytes, '?'));
+  for (int number = 0; number < messages; ++number) sent.emplace_back(bytes, static_cast<char>('0' + number));
+  std::vector<std::unique_ptr<HostOperation>> operations;
+  for (std::string& text : received)
+    operations.push_back(dynamic_cast<HostChannel&>(*in).make_receive(text.data(), bytes));
+  for (const std::string& text : sent)
+    operations.push_back(dynamic_cast<HostChannel&>(*out).make_send(text.data(), bytes));
+  for (std::size_t left = operations.size(); left > 0;)
+    for (auto operation = operations.rbegin(); operation != operations.rend(); ++operation)
+      if (*operation != nullptr && (*operation)->advance()) {
+        operation->reset();
+        --left;
+      }
+  for (std::size_t number = 0; number < messages; ++number)
+    if (received[number] != sent[number])
+      return fmt::format("message {} of {} bytes is '{}...'", number, bytes, received[number].substr(0, 8));
+  return "";
+}
+
 /// Messages round a ring of all ranks, on two channels each way, and the control plane.
 inline std::string check_messages(const World& world, std::size_t bytes) {
   const auto device = make_cpu_device();
@@ -165,6 +199,7 @@ inline std::string check_messages(const World& world, std::size_t bytes) {
         if (got != fill(previous, messages * id + number) && wrong.empty())
           wrong = fmt::format("message {} of channel {} of {} bytes is '{}...'", number, id, bytes, got.substr(0, 8));
       }
+    if (wrong.empty()) wrong = check_order(world, bytes);
   }
   Control& control = world.control;
   const std::string expected = fmt::format("{} {} {}", 0.5 * n * n, n - 1.0, 0.0);

@@ -7,11 +7,13 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include "core/files.hpp"
 #include "elastic/adapted_plan.hpp"
@@ -112,6 +114,122 @@ TEST(Roles, TensorParallelGroupsStayOnOneHost) {
   EXPECT_EQ(members[(*order)[0]].host, members[(*order)[1]].host);
   EXPECT_EQ(members[(*order)[2]].host, members[(*order)[3]].host);
   EXPECT_FALSE(assign_ranks(plan, members_on({{"n0", 1, "A100-40"}, {"n1", 3, "A100-40"}})));
+}
+
+/// Ranks of a plan by member, as assign_ranks() says.
+std::vector<int> ranks_of(const std::vector<std::size_t>& order, const Plan& plan) {
+  std::vector<int> ranks(order.size(), -1);
+  for (std::size_t rank = 0; rank < order.size(); ++rank)
+    ranks[order[rank]] = static_cast<int>(rank) < plan.ranks() ? static_cast<int>(rank) : -1;
+  return ranks;
+}
+
+TEST(Roles, GroupsStayWhereTheirStateIs) {
+  const Plan plan = plan_of({{.count = 3, .micro_batches = 4, .stages = {stage(0, 3, 2), stage(3, 6, 2)}}});
+  auto members = members_on({{"n0", 2, "A100-40"},
+                             {"n1", 2, "A100-40"},
+                             {"n2", 2, "A100-40"},
+                             {"n3", 2, "A100-40"},
+                             {"n4", 2, "A100-40"},
+                             {"n5", 2, "A100-40"},
+                             {"n6", 2, "A100-40"}});
+  const auto first = assign_ranks(plan, members);
+  ASSERT_TRUE(first) << first.error().message();
+  EpochBefore before{.plan = plan, .ranks = ranks_of(*first, plan)};
+  const auto lose = [&](std::size_t member) {
+    members.erase(members.begin() + static_cast<std::ptrdiff_t>(member));
+    before.ranks.erase(before.ranks.begin() + static_cast<std::ptrdiff_t>(member));
+  };
+  // A rank of n2 dies: its group goes to the spare n6, all others stay, and the other rank of n2 is spare.
+  const int lost = before.ranks[4];
+  const int left = before.ranks[5];
+  lose(4);
+  const auto next = assign_ranks(plan, members, &before);
+  ASSERT_TRUE(next) << next.error().message();
+  std::vector<int> expected = before.ranks;
+  expected[4] = -1;
+  expected[11] = std::min(lost, left);
+  expected[12] = std::max(lost, left);
+  EXPECT_EQ(ranks_of(*next, plan), expected);
+  // It starts again on n2: the group stays there, and so does the part of the rank that lived on.
+  members.push_back({.host = "n2", .gpu = "A100-40", .zone = "", .data = ""});
+  before.ranks.push_back(-1);
+  const auto again = assign_ranks(plan, members, &before);
+  ASSERT_TRUE(again) << again.error().message();
+  expected = before.ranks;
+  expected.back() = lost;
+  EXPECT_EQ(ranks_of(*again, plan), expected);
+  // Fewer pipelines: n0 and n5 are lost, whose groups are of different pipelines; what is left of these makes one.
+  for (const char* host : {"n0", "n5", "n6"})
+    for (std::size_t i = members.size(); i-- > 0;)
+      if (members[i].host == host) lose(i);
+  Plan smaller = plan;
+  smaller.pipelines[0].count = 2;
+  smaller.pipelines[0].micro_batches = 6;
+  const auto fewer = assign_ranks(smaller, members, &before);
+  ASSERT_TRUE(fewer) << fewer.error().message();
+  const std::vector<int> ranks = ranks_of(*fewer, smaller);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (before.ranks[i] < 0 || ranks[i] < 0) continue;
+    const auto roles = rank_roles(plan);
+    const RankRole& old = roles[static_cast<std::size_t>(before.ranks[i])];
+    const RankRole now = rank_roles(smaller)[static_cast<std::size_t>(ranks[i])];
+    EXPECT_EQ(std::pair(old.stage, old.tensor_parallel_index), std::pair(now.stage, now.tensor_parallel_index));
+  }
+  EXPECT_EQ(std::count(ranks.begin(), ranks.end(), -1), 0);
+}
+
+TEST(Roles, WhatStaysNeverKeepsAPlanFromBeingPlaced) {
+  std::mt19937_64 random(7);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  int placed = 0;
+  int kept = 0;
+  for (int trial = 0; trial < 400; ++trial) {
+    const auto random_plan = [&] {
+      std::vector<Pipeline> pipelines;
+      for (int i = draw(1, 3); i > 0; --i) {
+        const int degree = 1 << draw(0, 2);
+        Pipeline pipeline{.count = draw(1, 3), .micro_batches = 2, .stages = {}};
+        if (draw(0, 1) == 0)
+          pipeline.stages = {stage(0, 6, degree)};
+        else
+          pipeline.stages = {stage(0, 3, degree), stage(3, 6, 1 << draw(0, 2))};
+        pipelines.push_back(pipeline);
+      }
+      return plan_of(pipelines);
+    };
+    std::vector<std::tuple<std::string, int, std::string>> hosts;
+    for (int i = draw(1, 12); i > 0; --i) hosts.emplace_back("n" + std::to_string(i), draw(1, 4), "A100-40");
+    auto members = members_on(hosts);
+    const Plan plan = random_plan();
+    const auto order = assign_ranks(plan, members);
+    if (!order) continue;
+    EpochBefore before{.plan = plan, .ranks = ranks_of(*order, plan)};
+    for (std::size_t i = members.size(); i-- > 0;)
+      if (draw(0, 4) == 0) {
+        members.erase(members.begin() + static_cast<std::ptrdiff_t>(i));
+        before.ranks.erase(before.ranks.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    const bool same_plan = draw(0, 2) != 0;
+    const Plan next = same_plan ? plan : random_plan();
+    const auto found = assign_ranks(next, members, &before);
+    ASSERT_EQ(found.has_value(), assign_ranks(next, members).has_value()) << "trial " << trial;
+    if (!found) continue;
+    ++placed;
+    ASSERT_EQ(found->size(), members.size());
+    ASSERT_EQ(std::set<std::size_t>(found->begin(), found->end()).size(), members.size());
+    std::map<std::tuple<int, int, int>, std::set<std::string>> hosts_of_group;
+    for (const RankRole& role : rank_roles(next))
+      hosts_of_group[{role.pipeline, role.stage, role.context_parallel_index}].insert(
+          members[(*found)[static_cast<std::size_t>(role.rank)]].host);
+    for (const auto& [key, names] : hosts_of_group) EXPECT_EQ(names.size(), 1u) << "trial " << trial;
+    const std::vector<int> ranks = ranks_of(*found, next);
+    if (same_plan)
+      for (std::size_t i = 0; i < ranks.size(); ++i)
+        kept += static_cast<int>(ranks[i] >= 0 && ranks[i] == before.ranks[i]);
+  }
+  EXPECT_GT(placed, 50);
+  EXPECT_GT(kept, 200);
 }
 
 TEST(Roles, DevicesOfUnknownTypeAreRefusedWithTheOptionThatNamesThem) {

@@ -11,11 +11,13 @@ namespace {
 
 using test::run_ranks;
 
-/// An activation takes 2 s, a gradient 3 s, an all-reduce a second for every 100 bytes; nothing between ranks 0 and 1.
+/// An activation takes 2 s, a gradient 3 s, another message or an all-reduce a second for every 100 bytes; an
+/// all-reduce between ranks 0 and 1 nothing.
 class Times final : public CommunicationTimes {
  public:
   explicit Times(bool blocks) : blocks_(blocks) {}
-  Seconds message(int, int, MessageKind kind) const override {
+  Seconds message(int, int, MessageKind kind, Bytes amount) const override {
+    if (kind == MessageKind::other) return Seconds(amount.value() / 100.0);
     return Seconds(kind == MessageKind::activation ? 2.0 : 3.0);
   }
   Seconds collective(Collective, const std::vector<int>& ranks, Bytes amount) const override {
@@ -149,6 +151,44 @@ TEST(Rehearsal, MessagesThatDoNotBlockQueueForTheLink) {
         rank.wait(way.receive(100));
         EXPECT_EQ(rank.now(), end);
       }
+    }
+  });
+}
+
+TEST(Rehearsal, OtherMessagesFollowEachOtherOnTheLinksOfBothRanks) {
+  rehearse(4, true, [](const Rank& rank) {  // activations and gradients would block
+    // Ranks 1 and 2 send to 0; 2 then sends to 3, which also gets a message from 1.
+    const auto way = [&](int from, int to) { return Way(rank, from, to, MessageKind::other); };
+    if (rank.is(0)) {
+      Way from_1 = way(1, 0);
+      Way from_2 = way(2, 0);
+      const auto first = from_1.receive(300);
+      const auto second = from_2.receive(200);
+      rank.wait(first);
+      EXPECT_EQ(rank.now(), 3.0);
+      rank.wait(second);
+      EXPECT_EQ(rank.now(), 5.0);
+    } else if (rank.is(1)) {
+      Way to_0 = way(1, 0);
+      Way to_3 = way(1, 3);
+      const auto first = to_0.send(300);
+      rank.wait(to_3.send(100));
+      EXPECT_EQ(rank.now(), 4.0);
+      EXPECT_TRUE(rank.is_done(first));
+    } else if (rank.is(2)) {
+      Way to_0 = way(2, 0);
+      Way to_3 = way(2, 3);
+      rank.wait(to_0.send(200));
+      EXPECT_EQ(rank.now(), 2.0);
+      rank.wait(to_3.send(100));
+      EXPECT_EQ(rank.now(), 3.0);
+    } else {
+      Way from_2 = way(2, 3);
+      Way from_1 = way(1, 3);
+      rank.wait(from_2.receive(100));
+      EXPECT_EQ(rank.now(), 3.0);
+      rank.wait(from_1.receive(100));
+      EXPECT_EQ(rank.now(), 4.0);
     }
   });
 }

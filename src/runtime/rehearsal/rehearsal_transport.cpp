@@ -42,8 +42,10 @@ std::string_view to_string(Collective collective) {
 }
 
 std::string describe(MessageKind kind, const Token& token) {
-  return fmt::format("{} {} of {}", kind == MessageKind::activation ? "activation" : "gradient", token.number,
-                     format_bytes(Bytes(static_cast<double>(token.bytes))));
+  const std::string_view name = kind == MessageKind::activation ? "activation"
+                                : kind == MessageKind::gradient ? "gradient"
+                                                                : "message";
+  return fmt::format("{} {} of {}", name, token.number, format_bytes(Bytes(static_cast<double>(token.bytes))));
 }
 
 /// One direction between two ranks, with its tokens.
@@ -104,6 +106,8 @@ struct RehearsalWorld::State {
   double ready = 0.0;                                // end of this rank's last operation that was not a message
   std::deque<std::shared_ptr<Operation>> operations;
   double network_free = 0.0;  // when the network is free for the next collective
+  double out_free = 0.0;      // when this rank's link is free for the next message that is no activation or gradient
+  double in_free = 0.0;       // the same for messages to this rank
   struct Answer {
     std::shared_ptr<Way> way;
     std::unique_ptr<double> end;
@@ -132,7 +136,7 @@ struct RehearsalWorld::State {
     world.control.idle_barrier();
     clock.restart();
     ready = 0.0;
-    network_free = 0.0;
+    network_free = out_free = in_free = 0.0;
     for (const auto& weak : ways)
       if (const auto way = weak.lock()) way->free = 0.0;
   }
@@ -145,16 +149,27 @@ struct RehearsalWorld::State {
   }
 
   // ---- Point to point
+  [[nodiscard]] bool blocks(const Way& way) const { return way.kind != MessageKind::other && times.messages_block(); }
+  [[nodiscard]] double time_of(const Way& way, std::size_t bytes) const {
+    return times.message(way.from, way.to, way.kind, Bytes(static_cast<double>(bytes))).value();
+  }
+  /// When a message that does not block is here.
+  [[nodiscard]] double arrival(const Way& way, const Token& token) const {
+    if (way.kind != MessageKind::other) return token.time;
+    return std::max(token.time, in_free + time_of(way, static_cast<std::size_t>(token.bytes)));
+  }
+
   std::shared_ptr<Outgoing> send(const std::shared_ptr<Way>& way, std::size_t bytes) {
     Peer& other = peer(way->to);
     auto message = std::make_shared<Outgoing>();
     message->way = way;
-    message->blocks = times.messages_block();
-    const double time = times.message(way->from, way->to, way->kind).value();
+    message->blocks = blocks(*way);
+    const double time = time_of(*way, bytes);
+    double& free = way->kind == MessageKind::other ? out_free : way->free;
     if (message->blocks)
       message->end = now();
     else
-      message->end = way->free = std::max(now(), way->free) + time;
+      message->end = free = std::max(now(), free) + time;
     message->token = {.number = ++way->count,
                       .bytes = bytes,
                       .total = ++other.total_sent,
@@ -191,11 +206,13 @@ struct RehearsalWorld::State {
           "{}, message {}",
           describe(way->kind, {.number = number, .bytes = bytes}), way->from, other.total_received,
           describe(way->kind, token), token.total));
-    if (!times.messages_block()) {
-      reach(token.time);
+    if (!blocks(*way)) {
+      const double end = arrival(*way, token);
+      if (way->kind == MessageKind::other) in_free = end;
+      reach(end);
       return;
     }
-    const double time = times.message(way->from, way->to, way->kind).value();
+    const double time = time_of(*way, bytes);
     // The sender waits for a message from here that it had not received when it sent this one: they cross, and both
     // sides see it.
     const auto crossing =
@@ -205,7 +222,7 @@ struct RehearsalWorld::State {
     if (crossing != unanswered.end()) {
       Outgoing& sent = **crossing;
       sent.end =
-          std::max(sent.token.time, token.time) + times.message(way->to, way->from, sent.way->kind).value() + time;
+          std::max(sent.token.time, token.time) + time_of(*sent.way, static_cast<std::size_t>(sent.token.bytes)) + time;
       sent.blocks = false;
       reach(sent.end);
       unanswered.erase(crossing);
@@ -350,7 +367,7 @@ class ReceiveRequest final : public RehearsalRequest {
   /// A message that blocks is done only when somebody waits for it.
   bool test() override {
     if (done_) return true;
-    if (!is_here() || state_->times.messages_block() || token_.time > state_->now()) return false;
+    if (!is_here() || state_->blocks(*way_) || state_->arrival(*way_, token_) > state_->now()) return false;
     wait();
     return true;
   }

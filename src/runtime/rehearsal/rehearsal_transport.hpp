@@ -30,14 +30,16 @@ class CommunicationTimes {
   CommunicationTimes(const CommunicationTimes&) = delete;
   CommunicationTimes& operator=(const CommunicationTimes&) = delete;
 
-  /// Time of the whole message of which `from` and `to` exchange a part: concurrent parts take as long as the whole.
-  [[nodiscard]] virtual Seconds message(int from, int to, MessageKind kind) const = 0;
+  /// Activation or gradient: time of the whole message of which `from` and `to` exchange a part, concurrent parts take
+  /// as long as the whole. Any other message: time of its `amount` alone; those of a rank follow each other, in each
+  /// direction, and block nobody.
+  [[nodiscard]] virtual Seconds message(int from, int to, MessageKind kind, Bytes amount) const = 0;
   /// Time of a collective; 0 if the time of a layer includes it: between the ranks of a tensor-parallel group.
   [[nodiscard]] virtual Seconds collective(Collective collective, const std::vector<int>& ranks,
                                            Bytes amount) const = 0;
-  /// Whether messages block. If so, a message occupies both sides from when both have reached it until it is done, and
-  /// two that cross follow each other; else it starts when its sender's previous one in that direction is done, and
-  /// blocks nobody.
+  /// Whether activations and gradients block. If so, a message occupies both sides from when both have reached it until
+  /// it is done, and two that cross follow each other; else it starts when its sender's previous one in that direction
+  /// is done, and blocks nobody.
   [[nodiscard]] virtual bool messages_block() const = 0;
 };
 

@@ -131,12 +131,23 @@ class Connection {
   Socket socket_;
 };
 
+/// Operations of a channel or group use its connections one after the other, in the order in which they were made,
+/// whichever of them is advanced.
+struct Turns {
+  std::int64_t made = 0;
+  std::int64_t done = 0;
+};
+
 class SocketOperation : public HostOperation {
  public:
-  explicit SocketOperation(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  SocketOperation(std::shared_ptr<Context> context, std::shared_ptr<Turns> turns)
+      : context_(std::move(context)), turns_(std::move(turns)), turn_(turns_->made++) {}
   bool advance() final {
     if (context_->aborted.load(std::memory_order_relaxed)) context_->broken_off(what());
-    return done_ = done_ || go_on();
+    if (turns_->done > turn_) return true;
+    if (turns_->done < turn_ || !go_on()) return false;
+    ++turns_->done;
+    return true;
   }
   Patience patience() const final { return context_->settings.patience; }
 
@@ -146,7 +157,8 @@ class SocketOperation : public HostOperation {
  private:
   virtual bool go_on() = 0;
   std::shared_ptr<Context> context_;
-  bool done_ = false;
+  std::shared_ptr<Turns> turns_;
+  std::int64_t turn_;
 };
 
 class Message final : public SocketOperation {
@@ -156,9 +168,9 @@ class Message final : public SocketOperation {
     bool sends;
     int peer;
   };
-  Message(std::shared_ptr<Context> context, std::shared_ptr<Connection> connection, Description description, char* data,
-          std::size_t bytes)
-      : SocketOperation(std::move(context)),
+  Message(std::shared_ptr<Context> context, std::shared_ptr<Turns> turns, std::shared_ptr<Connection> connection,
+          Description description, char* data, std::size_t bytes)
+      : SocketOperation(std::move(context), std::move(turns)),
         connection_(std::move(connection)),
         description_(description),
         data_(data),
@@ -201,13 +213,14 @@ class SocketChannel final : public HostChannel {
 
  private:
   std::unique_ptr<HostOperation> make(const Message::Description& description, void* data, std::size_t bytes) {
-    return std::make_unique<Message>(context_, connection_, description, static_cast<char*>(data), bytes);
+    return std::make_unique<Message>(context_, turns_, connection_, description, static_cast<char*>(data), bytes);
   }
   std::shared_ptr<Context> context_;
   int from_;
   int to_;
   MessageKind kind_;
   std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
 };
 
 enum class Fold { sum, max };
@@ -252,8 +265,9 @@ class RingOperation final : public SocketOperation {
     bool gathers = false;
     Fold fold = Fold::sum;
   };
-  RingOperation(std::shared_ptr<Context> context, std::shared_ptr<Ring> ring, const Work& work)
-      : SocketOperation(std::move(context)), ring_(std::move(ring)), work_(work) {
+  RingOperation(std::shared_ptr<Context> context, std::shared_ptr<Turns> turns, std::shared_ptr<Ring> ring,
+                const Work& work)
+      : SocketOperation(std::move(context), std::move(turns)), ring_(std::move(ring)), work_(work) {
     if (work.scatters) incoming_.resize(bytes_of(work.data.type, work.count / ring_->size + 1));
   }
   std::string what() const override {
@@ -304,9 +318,9 @@ class AllToAllOperation final : public SocketOperation {
     std::vector<std::shared_ptr<Connection>> to;
     std::vector<std::shared_ptr<Connection>> from;
   };
-  AllToAllOperation(std::shared_ptr<Context> context, std::shared_ptr<Ring> ring, std::shared_ptr<const Peers> peers,
-                    ConstValues from, Values to, std::int64_t count)
-      : SocketOperation(std::move(context)),
+  AllToAllOperation(std::shared_ptr<Context> context, std::shared_ptr<Turns> turns, std::shared_ptr<Ring> ring,
+                    std::shared_ptr<const Peers> peers, ConstValues from, Values to, std::int64_t count)
+      : SocketOperation(std::move(context), std::move(turns)),
         ring_(std::move(ring)),
         peers_(std::move(peers)),
         from_(from),
@@ -377,12 +391,12 @@ class SocketGroup final : public HostGroup {
   }
   std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, std::int64_t count) override {
     if (peers_ == nullptr) peers_ = connect_all();
-    return std::make_unique<AllToAllOperation>(context_, ring_, peers_, from, to, count);
+    return std::make_unique<AllToAllOperation>(context_, turns_, ring_, peers_, from, to, count);
   }
 
  private:
   std::unique_ptr<HostOperation> make(const RingOperation::Work& work) {
-    return std::make_unique<RingOperation>(context_, ring_, work);
+    return std::make_unique<RingOperation>(context_, turns_, ring_, work);
   }
   [[nodiscard]] int own() const { return context_->settings.rank; }
   /// The rank at a place of the ring.
@@ -410,6 +424,7 @@ class SocketGroup final : public HostGroup {
   std::vector<int> ranks_;
   std::uint64_t id_;
   std::shared_ptr<Ring> ring_;
+  std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
   std::shared_ptr<const AllToAllOperation::Peers> peers_;  // null before the first all-to-all
 };
 
