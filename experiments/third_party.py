@@ -18,8 +18,8 @@ Calibration, in two steps:
    from these (measured elsewhere, times the ratio of the estimates).
 
 Predictions are those of sailor-simulate ($PATH, else build/bin). Beside them stands the formula "constant efficiency x
-ideal bubble": forward and backward FLOP over (devices x peak x e), times (n + p - 1) / n for n micro-batches and p
-stages, with the median e of the calibration runs. Two minutes in all.
+ideal bubble": forward and backward FLOP over (devices x peak x e), times (n + (p - 1) / v) / n for n micro-batches and p
+stages of v chunks, with the median e of the calibration runs. Two minutes in all.
 """
 import argparse
 import collections
@@ -286,7 +286,8 @@ def add_formula(source, calibration, judged):
         tokens = run.plan["job"]["global_batch"] * run.plan["job"]["sequence_length"]
         passes = 4 if pipeline["stages"][0]["recompute"] == "full" else 3
         busy = passes * shape.forward_flop(tokens) / (int(run.row["gpus"]) * PEAK[source.gpu])
-        return busy * (micro_batches + stages - 1) / micro_batches
+        bubbles = (stages - 1) / source.number(run.row, "virtual_stages")
+        return busy * (micro_batches + bubbles) / micro_batches
 
     efficiency = statistics.median(ideal(run) / run.measured for run in calibration)
     for run in judged:
