@@ -83,7 +83,7 @@ class Source:
         raise NotImplementedError
 
     def number(self, row, key, default=1):
-        return int(row[key]) if row[key] not in ("", "NA") else default
+        return int(row[key]) if row.get(key, "") not in ("", "NA") else default
 
     def reason(self, row):
         """Why a run has no plan; None where it has."""
