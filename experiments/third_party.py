@@ -122,7 +122,9 @@ class Predictor:
 
     def use(self, values):
         """Writes description and store for these values of GENERAL's keys."""
-        text = (HERE / f"profiles/frameworks/{self.source.framework}.toml").read_text()
+        # Those that only judge: their plans are not for users.
+        own = HERE / f"experiments/third_party_runs/{self.source.framework}.toml"
+        text = (own if own.exists() else HERE / f"profiles/frameworks/{self.source.framework}.toml").read_text()
         table = "\n".join(["[layers.efficiency]", f"compute = {values['compute']:.6g}",
                            f"attention_forward = {values['attention']:.6g}",
                            f"attention_backward = {values['attention'] * 0.85:.6g}",

@@ -200,6 +200,35 @@ class LlmFoundry(Source):
                      int(row["ffn"]), int(row["vocab"]), sequence, llama=False, tied=True, relative_positions=True)
 
 
+class InternEvo(Source):
+    """7B on up to 1,024 A100: only runs that shard the optimizer inside a node (Hybrid ZeRO)."""
+    framework = "internevo"
+    gpu = "A100-80"
+    precision = "bf16"
+    between_nodes = {2: 5e9}  # four fifths of 4 x 100 Gb/s of a node, for each of 8 devices
+    assumptions = ("the shards of a group are predicted as whole states; four fifths of 4 x 100 Gb/s for a node between "
+                   "nodes")
+
+    def reason(self, row):
+        if row["sharding"] == "zero1 over all":
+            return "owners of shards broadcast to all nodes one after the other"
+        return super().reason(row)
+
+    def calibrates(self, row):
+        return int(row["gpus"]) <= 8
+
+    def sharding(self, row):
+        return "none"
+
+    def global_batch(self, row):
+        accumulated = int(row["note"].removeprefix("gradient accumulation "))
+        return self.number(row, "micro_batch") * self.number(row, "data_parallel") * accumulated
+
+    def shape(self, row):
+        return Shape(row["model"], int(row["layers"]), int(row["hidden"]), int(row["heads"]), int(row["ffn"]),
+                     int(row["vocab"]), int(row["sequence_length"]), llama=True, tied=False)
+
+
 class NvidiaDgxc(Source):
     """Recipes of NVIDIA DGX Cloud Benchmarking, of three releases whose times differ by up to 8 %. The distributed
     optimizer shards: the smallest number of GPUs of a model calibrates, where that is one node (Llama-3.1-8B)."""
@@ -226,11 +255,10 @@ class NvidiaDgxc(Source):
         return self.SHAPES[row["model"]]
 
 
-SOURCES = {"llm-foundry": LlmFoundry(), "nvidia-dgxc": NvidiaDgxc(), "vtrain-1-node": VTrain(), "nanotron": Nanotron()}
+SOURCES = {"llm-foundry": LlmFoundry(), "internevo": InternEvo(), "nvidia-dgxc": NvidiaDgxc(), "vtrain-1-node": VTrain(), "nanotron": Nanotron()}
 LEFT_OUT = {
     "bloom": "rows name a size and no shape",
     "megatron-bridge": "experts, fp8 or FSDP; no runs that calibrate Megatron-Core",
-    "internevo": "ZeRO-1 in groups; no description of InternEvo",
     "torchtitan-olmo": "rows name a model and no shape; tensor and context parallelism beside FSDP, fp8",
     "nemo-24.07": "fp8",
     "mlperf": "fp8; no runs that calibrate Megatron-Core",

@@ -118,15 +118,31 @@ class PlansBefore {
   std::map<std::pair<std::size_t, std::size_t>, CopyLayout> layouts_;
 };
 
+/// The live state of rank `rank` that has element `element`; null: none. `held` is in the order of the inventory's
+/// states, which is that of their ranks.
+const Holding* own_live_holding(const std::vector<Holding>& held, const Inventory& inventory, int rank,
+                                std::int64_t element) {
+  const auto rank_of = [&](const Holding& holding) { return inventory.states[holding.state].rank; };
+  for (auto holding = std::ranges::lower_bound(held, rank, {}, rank_of);
+       holding != held.end() && rank_of(*holding) == rank; ++holding)
+    if (holding->whole.first <= element && element < holding->whole.last && inventory.states[holding->state].is_live)
+      return &*holding;
+  return nullptr;
+}
+
 /// Adds the moves of one piece that rank `to` needs.
 void add_moves(const Move& wanted, const Inventory& inventory, const Holdings& holdings, std::vector<Move>& moves) {
   const auto held = holdings.find(wanted.key);
   Piece left = wanted.piece.piece;
   while (left.count > 0) {
-    // Own memory is preferred, then devices, then hosts; several equally good ranks take turns.
+    // Own memory is preferred, then devices, then hosts; several equally good ranks take turns. Most pieces stay where
+    // they are: the others' holdings, of which large plans have many, are looked at only for the rest.
     std::vector<const Holding*> found;
-    int best = 0;
     if (held != holdings.end())
+      if (const Holding* const own = own_live_holding(held->second, inventory, wanted.to, left.whole))
+        found.push_back(own);
+    int best = 0;
+    if (found.empty() && held != holdings.end())
       for (const Holding& holding : held->second) {
         if (holding.whole.first > left.whole || left.whole >= holding.whole.last) continue;
         const ToldState& state = inventory.states[holding.state];

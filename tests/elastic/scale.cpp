@@ -71,7 +71,7 @@ Plan plan_for(int ranks, const Model& model, bool shards_optimizer) {
   plan.job = {.model = model.name, .global_batch = 0, .sequence_length = 2048, .precision = Precision::bf16};
   plan.micro_batch = 1;
   if (shards_optimizer) plan.optimizer_sharding = OptimizerSharding::zero1;
-  Pipeline pipeline{.count = ranks / ranks_per_pipeline, .micro_batches = 16, .stages = {}};
+  Pipeline pipeline{.count = ranks / ranks_per_pipeline, .micro_batches = 8, .stages = {}};
   for (int i = 0; i < stages; ++i)
     pipeline.stages.push_back({.layers = {model.layers() * i / stages, model.layers() * (i + 1) / stages},
                                .gpu = gpu,
@@ -232,7 +232,7 @@ class Rank {
   }
 
  private:
-  static constexpr std::int64_t iterations = 4;
+  static constexpr std::int64_t iterations = 3;
 
   /// Whether there is another epoch.
   bool live_through_epoch() {
@@ -283,7 +283,7 @@ class Rank {
     member_->report_progress(progress);
     const bool is_second = member_->epoch() == 2;
     for (bool is_first = true; state_->iteration() < iterations; is_first = false) {
-      if (!is_second && state_->iteration() == 2 && number_ == ranks / 2) {
+      if (!is_second && state_->iteration() == 1 && number_ == ranks / 2) {
         while (restart_.joined < restart_.all) std::this_thread::sleep_for(std::chrono::milliseconds(20));
         restart_.lost = now();
         state_.reset();

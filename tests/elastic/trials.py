@@ -82,8 +82,8 @@ def plan_text(pipelines):
 class Trial:
     """The processes of one training."""
 
-    def __init__(self, programs, folder, plan, iterations, every=20, plans_anew=False):
-        self.programs, self.folder, self.plan, self.plans_anew = programs, folder, plan, plans_anew
+    def __init__(self, programs, folder, plan, iterations, every=20, plans_anew=False, gpus=None):
+        self.programs, self.folder, self.plan, self.plans_anew, self.gpus = programs, folder, plan, plans_anew, gpus
         self.iterations, self.every = iterations, every
         self.ranks = []
         self.logs = []
@@ -92,6 +92,8 @@ class Trial:
         for name in list(self.environment):
             if name.startswith(("SLURM", "SAILOR", "OMPI", "PMI")):
                 del self.environment[name]
+        if gpus:
+            self.environment |= {"SAILOR_GPU_MODULE": gpus, "SAILOR_EMULATED_GPUS": "16"}
         self.controller_log = open(os.path.join(folder, "controller.log"), "ab")
         self.start_controller()
 
@@ -106,12 +108,14 @@ class Trial:
         environment = dict(self.environment, SLURMD_NODENAME=node)
         if rank is not None:
             environment["SAILOR_RANK"] = str(rank)
+        if self.gpus:  # a GPU for each process of a node
+            environment["SLURM_LOCALID"] = str(sum(process.node == node for process in self.ranks))
         log = open(os.path.join(self.folder, f"rank-{len(self.ranks)}.log"), "ab")
         self.logs.append(log.name)
         root = os.path.dirname(self.plan)
         process = subprocess.Popen(
             [self.programs + "/sailor-train", self.plan, "--elastic", os.path.join(self.folder, "run"),
-             "--data", os.path.join(root, "corpus"), "--models", os.path.join(root, "models"), "--device", "cpu",
+             "--data", os.path.join(root, "corpus"), "--models", os.path.join(root, "models"), "--device", "gpu" if self.gpus else "cpu",
              "--iterations", str(self.iterations), "--run-file", os.path.join(self.folder, "run.h5"), "--checkpoints", os.path.join(self.folder, "checkpoints"),
              "--checkpoint-every", str(self.every), "--warm-up-iterations", "10", "--learning-rate", "1e-4", "--timeout", "120"],
             stdout=log, stderr=log, env=environment)
@@ -291,7 +295,7 @@ def check_trace(trial, events):
     assert max(tokens, default=0) > 0, events
 
 
-def run_trial(programs, root, seed, kind, iterations, reference, plans):
+def run_trial(programs, root, seed, kind, iterations, reference, plans, gpus=None):
     rng = random.Random(seed)
     name, ranks, pipelines = plans[rng.randrange(len(plans))]
     plan = os.path.join(root, f"plan-{seed}.toml")
@@ -299,11 +303,12 @@ def run_trial(programs, root, seed, kind, iterations, reference, plans):
         file.write(plan_text(pipelines))
     folder = os.path.join(root, f"trial-{seed}")
     # By the planner, or by making the plan's pipelines fewer or more.
-    trial = Trial(programs, folder, plan, iterations, plans_anew=seed % 2 == 0 or name == "one pipeline")
+    trial = Trial(programs, folder, plan, iterations, plans_anew=seed % 2 == 0 or name == "one pipeline",
+                  gpus=gpus)
     try:
         for rank in range(ranks):
             trial.start_rank(f"n{rank // 2}", rank)
-        trial.wait_for(rng.randrange(2, 30))
+        trial.wait_for(rng.randrange(2, max(3, min(30, iterations // 2))))
         time.sleep(rng.random() * 0.05)
         disturbed = time.time()
         disturb(trial, kind, rng, ranks)
@@ -374,6 +379,9 @@ def main():
     parser.add_argument("--kinds", default=",".join(KINDS), help="of disturbance, in turn [all]")
     parser.add_argument("--plan", choices=[plan[0] for plan in PLANS + [SIXTEEN_RANKS]], help="of every trial [one at random]")
     parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--emulated-gpus", metavar="MODULE",
+                        help="train on the GPUs that this module emulates (tests/fakes/cuda), with its NCCL; the undisturbed "
+                        "training stays on a CPU")
     parser.add_argument("--write", help="add the results to this file")
     options = parser.parse_args()
     kinds = options.kinds.split(",")
@@ -402,7 +410,8 @@ def main():
             seed, kind = options.seed + i, kinds[i % len(kinds)]
             try:
                 iterations = options.iterations * (SLOW_KINDS_ITERATIONS if kind in SLOW_KINDS else 1)
-                name, again = run_trial(options.programs, root, seed, kind, iterations, reference, plans)
+                name, again = run_trial(options.programs, root, seed, kind, iterations, reference, plans,
+                                        options.emulated_gpus)
             except (AssertionError, subprocess.TimeoutExpired):
                 failed += 1
                 continue
