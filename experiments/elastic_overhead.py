@@ -35,7 +35,8 @@ def start(root, folder, kind, plan, ranks):
         training.start(["mpirun", "-n", str(ranks), "--bind-to", "none", *training.training(plan),
                         "--transport", "sockets"])
     else:
-        training.start([program("sailor-controller"), str(folder / "run"), "--plan", str(plan), "--copies", kind])
+        training.start([program("sailor-controller"), str(folder / "run"), "--plan", str(plan), "--copies", kind,
+                        "--silence", "600"])  # it is stopped between its turns
         for rank in range(ranks):  # each on a node of its own, so that copies are kept
             training.start(training.training(plan) + ["--elastic", str(folder / "run")],
                            SAILOR_RANK=str(rank), SLURMD_NODENAME=f"n{rank}")

@@ -5,7 +5,8 @@ Usage: experiments/third_party.py --runs FILE [--set NAME]... [--csv FILE] [--ke
 
 FILE is a CSV of runs, one a row, empty where the publisher says nothing. Of every set that the simulator has a form for
 (third_party_runs/sources.py), the runs of one stage and one replica in at most one node calibrate the operations of the
-set's device and framework, and nothing else does; all other runs are judged. A run is never both. What is not modelled
+set's device and framework (where optimizers or weights shard: the smallest number of GPUs), and nothing else does; all
+other runs are judged. A run is never both. What is not modelled
 is counted as left out, with the reason.
 
 Calibration, in two steps:

@@ -42,10 +42,11 @@ std::string start_of_ranks(const SbatchRequest& request, const JobComponent& nod
 void write_rank(Script& script, const SbatchRequest& request, const JobComponent& nodes, JobPart part) {
   constexpr int restarts = 3;
   if (part == JobPart::job)
-    script.text(R"bash(# Whether the training is to leave this node
+    script.text(R"bash(# Whether the training is to leave this node, or this node is about to be taken from it
 # shellcheck disable=SC2317  # tasks call it
 is_excluded() {
   local names
+  if [[ -e $elastic/leaving/$SLURMD_NODENAME ]]; then return 0; fi
   names=" $(tr --squeeze-repeats '[:space:]' ' ' 2>/dev/null <"$elastic/exclude") " || return 1
   [[ $names == *" $SLURMD_NODENAME "* ]]
 }
@@ -80,7 +81,7 @@ export -f is_excluded
     script.text(R"bash(    if ((status == 0)); then # done, or sent home: then the training is not over within 5 s
       local waited
       for ((waited = 0; waited < 5; ++waited)); do
-        if [[ -e $elastic/over ]]; then return 0; fi
+        if [[ -e $elastic/over ]] || grep -qs '"done": *true' "$elastic/controller.json"; then return 0; fi
         sleep 1
         if is_excluded; then waited=0; fi
       done

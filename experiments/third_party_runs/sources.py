@@ -258,8 +258,8 @@ class NvidiaDgxc(Source):
 SOURCES = {"llm-foundry": LlmFoundry(), "internevo": InternEvo(), "nvidia-dgxc": NvidiaDgxc(), "vtrain-1-node": VTrain(), "nanotron": Nanotron()}
 LEFT_OUT = {
     "bloom": "rows name a size and no shape",
-    "megatron-bridge": "experts, fp8 or FSDP; no runs that calibrate Megatron-Core",
+    "megatron-bridge": "experts, fp8 or FSDP; rows that do not say all of their layout",
     "torchtitan-olmo": "rows name a model and no shape; tensor and context parallelism beside FSDP, fp8",
     "nemo-24.07": "fp8",
-    "mlperf": "fp8; no runs that calibrate Megatron-Core",
+    "mlperf": "fp8",
 }

@@ -61,52 +61,72 @@ std::vector<std::size_t> wanted_ranks(const Plan& plan, std::span<const MemberFa
   return order;
 }
 
-/// A tensor-parallel group.
-struct GroupKey {
+/// The devices of a stage of a pipeline, or of one of its tensor-parallel groups: what stays where it is, or moves, as
+/// one.
+struct UnitKey {
   int pipeline = 0;
   int stage = 0;
   int context = 0;
-  auto operator<=>(const GroupKey&) const = default;
+  auto operator<=>(const UnitKey&) const = default;
 };
 
-struct TensorGroup {
+struct Unit {
   const Stage* stage = nullptr;
-  std::vector<int> ranks{};  // by index in the group
+  std::vector<int> ranks{};  // ascending
 };
 
-std::map<GroupKey, TensorGroup> groups_of(const Plan& plan) {
-  std::map<GroupKey, TensorGroup> groups;
+/// `whole`: stages, whose groups exchange parts of sequences and belong on one host; else groups.
+std::map<UnitKey, Unit> units_of(const Plan& plan, bool whole) {
+  std::map<UnitKey, Unit> units;
   for (const RankRole& role : rank_roles(plan)) {
-    TensorGroup& group = groups[{role.pipeline, role.stage, role.context_parallel_index}];
-    group.stage = &stage_of(plan, role);
-    group.ranks.push_back(role.rank);
+    Unit& unit = units[{role.pipeline, role.stage, whole ? 0 : role.context_parallel_index}];
+    unit.stage = &stage_of(plan, role);
+    unit.ranks.push_back(role.rank);
   }
-  return groups;
+  return units;
 }
 
-/// Finds members for groups that stay where they were. Ranks that have none are members.size().
+/// Whether all stages of the plan find room on the largest host.
+bool are_stages_whole(const Plan& plan, std::span<const MemberFacts> members) {
+  std::size_t largest = 0;
+  for (const HostDevices& host : hosts_of(members)) largest = std::max(largest, host.members.size());
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages)
+      if (static_cast<std::size_t>(plan.ranks_of(stage)) > largest) return false;
+  return true;
+}
+
+/// Whether ranks of these stages hold the same state.
+bool have_same_state(Stage a, const Stage& b) {
+  a.recompute = b.recompute;
+  return a == b;
+}
+
+/// Finds members for units that stay where they were. Ranks that have none are members.size().
 class Staying {
  public:
-  Staying(const Plan& plan, std::span<const MemberFacts> members, const EpochBefore& before)
+  Staying(const Plan& plan, std::span<const MemberFacts> members, const EpochBefore& before, bool whole)
       : members_(members),
         order_(static_cast<std::size_t>(plan.ranks()), members.size()),
         used_(members.size(), false),
-        now_(groups_of(plan)),
-        before_(groups_of(before.plan)),
+        now_(units_of(plan, whole)),
+        before_(units_of(before.plan, whole)),
         member_of_rank_(static_cast<std::size_t>(before.plan.ranks()), members.size()) {
     for (std::size_t i = 0; i < members.size(); ++i)
       if (const int rank = before.ranks[i]; rank >= 0 && rank < before.plan.ranks())
         member_of_rank_[static_cast<std::size_t>(rank)] = i;
+      else
+        idle_.push_back(i);
   }
 
   std::vector<std::size_t> find() {
     for (const bool complete : {true, false}) {
-      for (const auto& [key, group] : now_)
-        if (const auto same = before_.find(key); same != before_.end()) (void)keep(group, same, complete);
-      for (const auto& [key, group] : now_)
-        for (auto other = before_.begin(); other != before_.end() && is_open(group);) {
+      for (const auto& [key, unit] : now_)
+        if (const auto same = before_.find(key); same != before_.end()) (void)keep(unit, same, complete);
+      for (const auto& [key, unit] : now_)
+        for (auto other = before_.begin(); other != before_.end() && is_open(unit);) {
           const auto next = std::next(other);
-          if (other->first.context == key.context) (void)keep(group, other, complete);
+          if (other->first.context == key.context) (void)keep(unit, other, complete);
           other = next;
         }
     }
@@ -114,15 +134,15 @@ class Staying {
   }
 
  private:
-  using Groups = std::map<GroupKey, TensorGroup>;
+  using Units = std::map<UnitKey, Unit>;
 
-  [[nodiscard]] bool is_open(const TensorGroup& group) const {
-    return order_[static_cast<std::size_t>(group.ranks.front())] == members_.size();
+  [[nodiscard]] bool is_open(const Unit& unit) const {
+    return order_[static_cast<std::size_t>(unit.ranks.front())] == members_.size();
   }
 
-  /// Gives the group the members of `old`, which is used up then.
-  bool keep(const TensorGroup& group, Groups::iterator old, bool complete) {
-    if (!is_open(group) || !(*old->second.stage == *group.stage)) return false;
+  /// Gives the unit the members of `old`, which is used up then.
+  bool keep(const Unit& unit, Units::iterator old, bool complete) {
+    if (!is_open(unit) || !have_same_state(*old->second.stage, *unit.stage)) return false;
     constexpr auto are_alike = [](const MemberFacts& a, const MemberFacts& b) {
       return a.host == b.host && a.gpu == b.gpu && a.zone == b.zone;
     };
@@ -138,15 +158,17 @@ class Staying {
     }
     auto missing = std::count(chosen.begin(), chosen.end(), members_.size());
     if (first == nullptr || (complete && missing > 0)) return false;
-    for (std::size_t i = 0; i < members_.size() && missing > 0; ++i) {
-      if (used_[i] || !are_alike(members_[i], *first) || std::find(chosen.begin(), chosen.end(), i) != chosen.end())
-        continue;
-      *std::find(chosen.begin(), chosen.end(), members_.size()) = i;
+    // By members that hold nothing: ranks of other units may stay themselves, or move with all that they have.
+    for (const std::size_t member : idle_) {
+      if (missing == 0) break;
+      if (used_[member] || !are_alike(members_[member], *first)) continue;
+      if (std::find(chosen.begin(), chosen.end(), member) != chosen.end()) continue;
+      *std::find(chosen.begin(), chosen.end(), members_.size()) = member;
       --missing;
     }
     if (missing > 0) return false;
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-      order_[static_cast<std::size_t>(group.ranks[i])] = chosen[i];
+      order_[static_cast<std::size_t>(unit.ranks[i])] = chosen[i];
       used_[chosen[i]] = true;
     }
     before_.erase(old);
@@ -156,24 +178,27 @@ class Staying {
   std::span<const MemberFacts> members_;
   std::vector<std::size_t> order_;
   std::vector<bool> used_;
-  Groups now_;
-  Groups before_;                            // those that no group of the new plan has taken over
+  Units now_;
+  Units before_;                             // those that no unit of the new plan has taken over
   std::vector<std::size_t> member_of_rank_;  // of the epoch before
+  std::vector<std::size_t> idle_;            // members without a rank in it
 };
 
-/// Members for the groups of the plan that `order` leaves without (ranks with members.size()). Errors: unavailable.
-Result<void> place_rest(const Plan& plan, std::span<const MemberFacts> members, std::vector<std::size_t>& order) {
+/// Members for the units of the plan that `order` leaves without (ranks with members.size()). Errors: unavailable.
+Result<void> place_rest(const Plan& plan, std::span<const MemberFacts> members, bool whole,
+                        std::vector<std::size_t>& order) {
   std::vector<bool> used(members.size(), false);
   for (const std::size_t member : order)
     if (member < members.size()) used[member] = true;
-  Plan rest = plan;  // a pipeline of one stage for each group
-  rest.context_parallel = 1;
+  Plan rest = plan;  // a pipeline of one stage for each unit
+  if (!whole) rest.context_parallel = 1;
+  rest.expert_parallel = 1;
   rest.pipelines.clear();
   std::vector<int> ranks;  // of the plan, by rank of the rest
-  for (const auto& [key, group] : groups_of(plan)) {
-    if (order[static_cast<std::size_t>(group.ranks.front())] < members.size()) continue;
-    rest.pipelines.push_back({.count = 1, .micro_batches = 1, .stages = {*group.stage}});
-    ranks.insert(ranks.end(), group.ranks.begin(), group.ranks.end());
+  for (const auto& [key, unit] : units_of(plan, whole)) {
+    if (order[static_cast<std::size_t>(unit.ranks.front())] < members.size()) continue;
+    rest.pipelines.push_back({.count = 1, .micro_batches = 1, .stages = {*unit.stage}});
+    ranks.insert(ranks.end(), unit.ranks.begin(), unit.ranks.end());
   }
   if (ranks.empty()) return {};
   std::vector<MemberFacts> free;
@@ -244,8 +269,9 @@ Result<std::vector<std::size_t>> assign_ranks(const Plan& plan, std::span<const 
                                               const EpochBefore* before) {
   if (std::vector<std::size_t> order = wanted_ranks(plan, members); !order.empty()) return order;
   if (before != nullptr) {
-    std::vector<std::size_t> order = Staying(plan, members, *before).find();
-    if (place_rest(plan, members, order)) return with_spares(std::move(order), members.size());
+    const bool whole = plan.context_parallel == before->plan.context_parallel && are_stages_whole(plan, members);
+    std::vector<std::size_t> order = Staying(plan, members, *before, whole).find();
+    if (place_rest(plan, members, whole, order)) return with_spares(std::move(order), members.size());
     // What stays may leave no host with enough devices for the rest.
   }
   const std::vector<HostDevices> hosts = hosts_of(members);

@@ -1,6 +1,6 @@
 // Common base of transports between host memories: their transfers are operations of host streams, and can be run
-// without a stream, too. Those of a group or channel take place one after the other, in the order in which they were
-// made; one that is advanced before its turn does nothing.
+// without a stream, too. Those of a group or channel must be advanced for the first time in the order in which they
+// were made, and take place in that order.
 #pragma once
 
 #include <cstdint>

@@ -266,6 +266,10 @@ class Rank {
     rehearsal.compute(Seconds(cpu));
     world.control.barrier();
     const double recovered = clock.now().value();
+    if (member_->epoch() == 2) {
+      const std::scoped_lock lock(restart_.mutex);
+      restart_.sent += static_cast<double>(recovery->sent_bytes);
+    }
     state_ = std::move(recovery->state);
     if (state_ != nullptr && recovery->needs_checkpoint) state_->restore(0, {});  // memory of a rehearsal has no values
     std::vector<int> first(static_cast<std::size_t>(ranks));
@@ -296,7 +300,6 @@ class Rank {
         restart_.recovered = std::max(restart_.recovered, recovered);
         restart_.cpu = std::max(restart_.cpu, cpu);
         restart_.trained = std::max(restart_.trained, clock.now().value());
-        restart_.sent += static_cast<double>(recovery->sent_bytes);
       }
       progress.iteration = state_->iteration();
       progress.time = Seconds(1.0);
@@ -374,6 +377,18 @@ int run(int argc, char** argv) {
           fmt::format("'{}' is no number of ranks: two or more pipelines of {}", argv[i], ranks_per_pipeline));
     Restart restart(ranks + ranks_per_host);
     run_restart(ranks, *model, argv[1], restart);
+    // Only the stage of the rank that died moves: value and moments in fp32.
+    const Plan plan = plan_for(ranks, *model, false);
+    double largest = 0.0;
+    for (const Stage& stage : plan.pipelines[0].stages) {
+      double parameters = 0.0;
+      for (int layer = stage.layers.first; layer < stage.layers.last; ++layer)
+        parameters += static_cast<double>(model->layer_parameters(layer));
+      largest = std::max(largest, parameters);
+    }
+    if (restart.sent > 1.05 * 12.0 * largest)
+      throw std::runtime_error(fmt::format("{:.1f} GiB were moved, but a stage has no more than {:.1f}",
+                                           Bytes(restart.sent) / gib, Bytes(12.0 * largest) / gib));
     fmt::print("{:>5}  {:>25.3f}  {:>6.3f}  {:>18.2f}  {:>10.1f}  {:>27.2f}  {:>9.2f}  {:>33.2f}\n", ranks,
                seconds_of_decision(ranks, *model, false), seconds_of_decision(ranks, *model, true),
                restart.begun - restart.lost, Bytes(restart.sent) / gib, restart.recovered, restart.cpu,
