@@ -3,9 +3,9 @@
 
 Usage: experiments/elastic_overhead.py [OPTION...]
 
-Two trainings of two processes take turns on the cores of this machine: each runs for a turn (0.4 s) while all processes of the
-other are stopped, and the median time of the iterations in a turn counts. So whatever else the machine does disturbs
-both alike; runs one after the other differ by more than what is to be seen here.
+Two trainings of two processes take turns on the cores of this machine: each runs for a turn (0.4 s) while all processes
+of the other are stopped, and the median time of the iterations in a turn counts. So whatever else the machine does
+disturbs both alike; runs one after the other differ by more than what is to be seen here.
 
   --elastic (with a controller) against mpirun with --transport sockets: two pipelines
   --copies auto against never: one pipeline of two stages, whose state no replica has, on nodes of different names
@@ -118,8 +118,7 @@ def main():
     options = parser.parse_args()
     if options.hidden % 4 != 0:
         parser.error(f"--hidden: {options.hidden} is not a multiple of 4")
-    run(lambda root, say: run_overhead(options, root, say), "elastic_overhead.py", options.write,
-        options.hidden)
+    run(lambda root, say: run_overhead(options, root, say), "elastic_overhead.py", options.write, options.hidden)
 
 
 if __name__ == "__main__":

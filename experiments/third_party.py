@@ -5,9 +5,9 @@ Usage: experiments/third_party.py --runs FILE [--set NAME]... [--csv FILE] [--ke
 
 FILE is a CSV of runs, one a row, empty where the publisher says nothing. Of every set that the simulator has a form for
 (third_party_runs/sources.py), the runs of one stage and one replica in at most one node calibrate the operations of the
-set's device and framework (where optimizers or weights shard: the smallest number of GPUs), and nothing else does; all
-other runs are judged. A run is never both. What is not modelled
-is counted as left out, with the reason.
+set's device and framework (where optimizers shard: all runs on one node; where weights do: those on the smallest number
+of GPUs of each model), and nothing else does; all other runs are judged. A run is never both. What is not modelled is
+counted as left out, with the reason.
 
 Calibration, in two steps:
 1. Least squares of log(predicted / measured) over the calibration runs find the shares of the catalogue's rates that

@@ -47,6 +47,11 @@ class Shape:
         return tokens * (self.blocks * (linear + 2 * self.sequence * self.hidden) + 2 * self.hidden * self.vocabulary)
 
 
+def shape_said(row, name, **kinds):
+    """The shape of a row that has all of its sizes."""
+    return Shape(name, *(int(row[key]) for key in ("layers", "hidden", "heads", "ffn", "vocab", "sequence_length")), **kinds)
+
+
 def evenly(shape, stages):
     """As many blocks on every stage; the embedding on the first, norm and head on the last."""
     if shape.blocks % stages:
@@ -146,6 +151,13 @@ class Source:
         return sorted({max(1, self.number(row, "gpus") // 8) for row in rows})
 
 
+class ShardedSource(Source):
+    """Optimizers shard: all runs on one node calibrate."""
+
+    def calibrates(self, row):
+        return row["status"] == "ok" and self.number(row, "gpus") <= 8
+
+
 class VTrain(Source):
     framework = "megatron-lm"
     gpu = "A100-40"
@@ -168,8 +180,7 @@ class Nanotron(Source):
     assumptions = "no recomputation (not said); stages divided by nanotron's own rule"
 
     def shape(self, row):
-        return Shape(row["model"].lower(), int(row["layers"]), int(row["hidden"]), int(row["heads"]), int(row["ffn"]),
-                     int(row["vocab"]), int(row["sequence_length"]), llama=True, tied="tied" in row["note"])
+        return shape_said(row, row["model"].lower(), llama=True, tied="tied" in row["note"])
 
 
 class LlmFoundry(Source):
@@ -195,12 +206,10 @@ class LlmFoundry(Source):
         return int(row["gpus"]) == self.smallest[row["model"]]
 
     def shape(self, row):
-        sequence = int(row["sequence_length"])
-        return Shape(f"{row['model']}-{sequence}", int(row["layers"]), int(row["hidden"]), int(row["heads"]),
-                     int(row["ffn"]), int(row["vocab"]), sequence, llama=False, tied=True, relative_positions=True)
+        return shape_said(row, f"{row['model']}-{row['sequence_length']}", llama=False, tied=True, relative_positions=True)
 
 
-class InternEvo(Source):
+class InternEvo(ShardedSource):
     """7B on up to 1,024 A100: only runs that shard the optimizer inside a node (Hybrid ZeRO)."""
     framework = "internevo"
     gpu = "A100-80"
@@ -214,9 +223,6 @@ class InternEvo(Source):
             return "owners of shards broadcast to all nodes one after the other"
         return super().reason(row)
 
-    def calibrates(self, row):
-        return int(row["gpus"]) <= 8
-
     def sharding(self, row):
         return "none"
 
@@ -225,11 +231,10 @@ class InternEvo(Source):
         return self.number(row, "micro_batch") * self.number(row, "data_parallel") * accumulated
 
     def shape(self, row):
-        return Shape(row["model"], int(row["layers"]), int(row["hidden"]), int(row["heads"]), int(row["ffn"]),
-                     int(row["vocab"]), int(row["sequence_length"]), llama=True, tied=False)
+        return shape_said(row, row["model"], llama=True, tied=False)
 
 
-class NvidiaDgxc(Source):
+class NvidiaDgxc(ShardedSource):
     """Recipes of NVIDIA DGX Cloud Benchmarking, of three releases whose times differ by up to 8 %. The distributed
     optimizer shards: the smallest number of GPUs of a model calibrates, where that is one node (Llama-3.1-8B)."""
     framework = "megatron-core"
@@ -245,9 +250,6 @@ class NvidiaDgxc(Source):
     def reason(self, row):
         return "fp8" if row["precision"] != "bf16" else super().reason(row)
 
-    def calibrates(self, row):
-        return int(row["gpus"]) <= 8
-
     def sharding(self, row):
         return "zero1"
 
@@ -255,7 +257,8 @@ class NvidiaDgxc(Source):
         return self.SHAPES[row["model"]]
 
 
-SOURCES = {"llm-foundry": LlmFoundry(), "internevo": InternEvo(), "nvidia-dgxc": NvidiaDgxc(), "vtrain-1-node": VTrain(), "nanotron": Nanotron()}
+SOURCES = {"llm-foundry": LlmFoundry(), "internevo": InternEvo(), "nvidia-dgxc": NvidiaDgxc(), "vtrain-1-node": VTrain(),
+           "nanotron": Nanotron()}
 LEFT_OUT = {
     "bloom": "rows name a size and no shape",
     "megatron-bridge": "experts, fp8 or FSDP; rows that do not say all of their layout",

@@ -30,14 +30,21 @@ std::vector<HostDevices> hosts_of(std::span<const MemberFacts> members) {
   return hosts;
 }
 
-std::vector<PlacementNode> nodes_of(const std::vector<HostDevices>& hosts) {
+/// Indices of members by rank, as place_on_nodes() finds them. Errors: unavailable.
+Result<std::vector<std::size_t>> placed(const Plan& plan, std::span<const MemberFacts> members) {
+  const std::vector<HostDevices> hosts = hosts_of(members);
   std::vector<PlacementNode> nodes;
   for (const HostDevices& host : hosts)
     nodes.push_back({.name = fmt::format("{} {} {}", host.host, host.kind.first, host.kind.second),
                      .gpu = host.kind.first,
                      .zones = {host.kind.second},
                      .devices = static_cast<int>(host.members.size())});
-  return nodes;
+  const auto places = place_on_nodes(plan, nodes);
+  if (!places) return fail(places.error());
+  std::vector<std::size_t> order;
+  for (const RankPlace& place : *places)
+    order.push_back(hosts[static_cast<std::size_t>(place.node)].members[static_cast<std::size_t>(place.device)]);
+  return order;
 }
 
 /// The ranks by what the members want; empty if that does not determine all ranks.
@@ -208,14 +215,9 @@ Result<void> place_rest(const Plan& plan, std::span<const MemberFacts> members, 
       free.push_back(members[i]);
       indices.push_back(i);
     }
-  const std::vector<HostDevices> hosts = hosts_of(free);
-  const auto places = place_on_nodes(rest, nodes_of(hosts));
-  if (!places) return fail(places.error());
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const RankPlace& place = (*places)[i];
-    const HostDevices& host = hosts[static_cast<std::size_t>(place.node)];
-    order[static_cast<std::size_t>(ranks[i])] = indices[host.members[static_cast<std::size_t>(place.device)]];
-  }
+  const auto found = placed(rest, free);
+  if (!found) return fail(found.error());
+  for (std::size_t i = 0; i < ranks.size(); ++i) order[static_cast<std::size_t>(ranks[i])] = indices[(*found)[i]];
   return {};
 }
 
@@ -272,15 +274,11 @@ Result<std::vector<std::size_t>> assign_ranks(const Plan& plan, std::span<const 
     const bool whole = plan.context_parallel == before->plan.context_parallel && are_stages_whole(plan, members);
     std::vector<std::size_t> order = Staying(plan, members, *before, whole).find();
     if (place_rest(plan, members, whole, order)) return with_spares(std::move(order), members.size());
-    // What stays may leave no host with enough devices for the rest.
+    // Units that stay may leave no host with enough devices for the rest.
   }
-  const std::vector<HostDevices> hosts = hosts_of(members);
-  const auto places = place_on_nodes(plan, nodes_of(hosts));
-  if (!places) return fail(places.error());
-  std::vector<std::size_t> order;
-  for (const RankPlace& place : *places)
-    order.push_back(hosts[static_cast<std::size_t>(place.node)].members[static_cast<std::size_t>(place.device)]);
-  return with_spares(std::move(order), members.size());
+  auto order = placed(plan, members);
+  if (!order) return order;
+  return with_spares(*std::move(order), members.size());
 }
 
 Cluster cluster_of(std::span<const MemberFacts> members, const Cluster& known) {

@@ -23,7 +23,7 @@ using Kind = std::pair<std::string, std::string>;
 /// Errors: invalid_input, when a plan of several kinds leaves it open.
 Result<void> complete_facts(MemberFacts& facts, const Plan& plan);
 
-/// What the members did in the epoch before.
+/// Plan of the epoch before, and the ranks that the members had in it.
 struct EpochBefore {
   const Plan& plan;
   std::vector<int> ranks;  ///< by member; -1: none. Ranks beyond the plan were spare
@@ -33,7 +33,7 @@ struct EpochBefore {
 /// wanted by exactly one member, they get what they want; else each tensor-parallel group goes to members on one host,
 /// of the stage's kind. Where `before` is given and has a group of the same stage on a host, that group stays there,
 /// best in the same pipeline, so that its state is not moved; ranks that are gone are replaced by members on that host
-/// if it has some. Errors: unavailable, with what is missing.
+/// that had none. Errors: unavailable, with what is missing.
 Result<std::vector<std::size_t>> assign_ranks(const Plan& plan, std::span<const MemberFacts> members,
                                               const EpochBefore* before = nullptr);
 

@@ -130,29 +130,36 @@ const Holding* own_live_holding(const std::vector<Holding>& held, const Inventor
   return nullptr;
 }
 
+/// The holdings of element `element` that rank `to` had best take it from: of its own memory before others', of devices
+/// before hosts.
+std::vector<const Holding*> best_holdings(const std::vector<Holding>& held, const Inventory& inventory, int to,
+                                          std::int64_t element) {
+  // Most elements stay where they are: the others' holdings, of which large plans have many, are looked at only for the
+  // rest.
+  if (const Holding* const own = own_live_holding(held, inventory, to, element)) return {own};
+  std::vector<const Holding*> found;
+  int best = 0;
+  for (const Holding& holding : held) {
+    if (holding.whole.first > element || element >= holding.whole.last) continue;
+    const ToldState& state = inventory.states[holding.state];
+    const int worth = (state.rank == to ? 2 : 0) + (state.is_live ? 1 : 0) + 1;
+    if (worth < best) continue;
+    if (worth > best) found.clear();
+    best = worth;
+    found.push_back(&holding);
+  }
+  return found;
+}
+
 /// Adds the moves of one piece that rank `to` needs.
 void add_moves(const Move& wanted, const Inventory& inventory, const Holdings& holdings, std::vector<Move>& moves) {
   const auto held = holdings.find(wanted.key);
   Piece left = wanted.piece.piece;
   while (left.count > 0) {
-    // Own memory is preferred, then devices, then hosts; several equally good ranks take turns. Most pieces stay where
-    // they are: the others' holdings, of which large plans have many, are looked at only for the rest.
     std::vector<const Holding*> found;
-    if (held != holdings.end())
-      if (const Holding* const own = own_live_holding(held->second, inventory, wanted.to, left.whole))
-        found.push_back(own);
-    int best = 0;
-    if (found.empty() && held != holdings.end())
-      for (const Holding& holding : held->second) {
-        if (holding.whole.first > left.whole || left.whole >= holding.whole.last) continue;
-        const ToldState& state = inventory.states[holding.state];
-        const int worth = (state.rank == wanted.to ? 2 : 0) + (state.is_live ? 1 : 0) + 1;
-        if (worth < best) continue;
-        if (worth > best) found.clear();
-        best = worth;
-        found.push_back(&holding);
-      }
+    if (held != holdings.end()) found = best_holdings(held->second, inventory, wanted.to, left.whole);
     if (found.empty()) throw std::logic_error("a state that is not whole is moved");
+    // Equally good ranks take turns.
     const Holding& from = *found[(static_cast<std::size_t>(wanted.to) + moves.size()) % found.size()];
     const std::int64_t count = std::min(left.count, from.whole.last - left.whole);
     Move move = wanted;

@@ -19,7 +19,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -31,7 +30,6 @@
 
 #include "cluster/cluster.hpp"
 #include "cluster/gpu_catalogue.hpp"
-
 #include "elastic/adapted_plan.hpp"
 #include "elastic/controller.hpp"
 #include "elastic/folder.hpp"
@@ -116,7 +114,7 @@ double seconds_of_decision(int ranks, const Model& model, bool shards_optimizer)
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// What the simulator says of a plan. Not movable: parts refer to each other.
+/// A plan with its simulated costs. Not movable: parts refer to each other.
 struct Simulated {
   Simulated(Plan of, const Model& model, const std::string& profiles)
       : plan(std::move(of)),
@@ -367,9 +365,8 @@ int run(int argc, char** argv) {
   const auto model = find_model("opt-30b", std::string(argv[1]) + "/models");
   if (!model) throw std::runtime_error(model.error().message());
   fmt::print(
-      "ranks  decision, CPU s: replicas  ZeRO-1  next epoch, s here  moved, GiB  recover(), s of the devices  its CPU "
-      "s  "
-      "first iteration, s of the devices\n");
+      "ranks  decision, CPU s: replicas  ZeRO-1  next epoch, s here  moved, GiB  recover(), s of the devices  "
+      "its CPU s  first iteration, s of the devices\n");
   for (int i = 2; i < argc; ++i) {
     const int ranks = std::atoi(argv[i]);
     if (ranks < 2 * ranks_per_pipeline || ranks % ranks_per_pipeline != 0)

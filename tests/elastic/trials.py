@@ -115,7 +115,8 @@ class Trial:
         root = os.path.dirname(self.plan)
         process = subprocess.Popen(
             [self.programs + "/sailor-train", self.plan, "--elastic", os.path.join(self.folder, "run"),
-             "--data", os.path.join(root, "corpus"), "--models", os.path.join(root, "models"), "--device", "gpu" if self.gpus else "cpu",
+             "--data", os.path.join(root, "corpus"), "--models", os.path.join(root, "models"),
+             "--device", "gpu" if self.gpus else "cpu",
              "--iterations", str(self.iterations), "--run-file", os.path.join(self.folder, "run.h5"), "--checkpoints", os.path.join(self.folder, "checkpoints"),
              "--checkpoint-every", str(self.every), "--warm-up-iterations", "10", "--learning-rate", "1e-4", "--timeout", "120"],
             stdout=log, stderr=log, env=environment)
@@ -303,8 +304,7 @@ def run_trial(programs, root, seed, kind, iterations, reference, plans, gpus=Non
         file.write(plan_text(pipelines))
     folder = os.path.join(root, f"trial-{seed}")
     # By the planner, or by making the plan's pipelines fewer or more.
-    trial = Trial(programs, folder, plan, iterations, plans_anew=seed % 2 == 0 or name == "one pipeline",
-                  gpus=gpus)
+    trial = Trial(programs, folder, plan, iterations, plans_anew=seed % 2 == 0 or name == "one pipeline", gpus=gpus)
     try:
         for rank in range(ranks):
             trial.start_rank(f"n{rank // 2}", rank)

@@ -102,27 +102,35 @@ std::string check_collectives(Group& group, std::int64_t slice) {
   return wrong;
 }
 
+/// Channels to the next and from the previous rank of the ring of all ranks. Both ends make them in the order of the
+/// ring, so that nobody waits for ever.
+struct RingChannels {
+  RingChannels(const World& world, int id) {
+    const int n = world.size();
+    const int me = world.rank();
+    const auto make_out = [&] { out = world.transport.make_channel(me, (me + 1) % n, {.id = id}); };
+    if (me % 2 == 0) make_out();
+    in = world.transport.make_channel((me + n - 1) % n, me, {.id = id});
+    if (out == nullptr) make_out();
+  }
+  std::unique_ptr<Channel> out;
+  std::unique_ptr<Channel> in;
+};
+
 /// Messages round a ring of all ranks. Sends are advanced last ones first, receives in their order: they must go one
 /// after the other all the same.
 inline std::string check_order(const World& world, std::size_t bytes) {
-  const int n = world.size();
-  const int me = world.rank();
-  const int next = (me + 1) % n;
-  const int previous = (me + n - 1) % n;
-  constexpr int id = 7;
-  const auto make = [&](int from, int to) { return world.transport.make_channel(from, to, {.id = id}); };
-  std::unique_ptr<Channel> out = me % 2 == 0 ? make(me, next) : nullptr;
-  const std::unique_ptr<Channel> in = make(previous, me);
-  if (out == nullptr) out = make(me, next);
+  const RingChannels ring(world, 7);
   constexpr int messages = 4;
   std::vector<std::string> sent;
   std::vector<std::string> received(messages, std::string(bytes, '?'));
   for (int number = 0; number < messages; ++number) sent.emplace_back(bytes, static_cast<char>('0' + number));
   std::vector<std::unique_ptr<HostOperation>> operations;  // in the order in which they are advanced
   for (std::string& text : received)
-    operations.push_back(dynamic_cast<HostChannel&>(*in).make_receive(text.data(), bytes));
+    operations.push_back(dynamic_cast<HostChannel&>(*ring.in).make_receive(text.data(), bytes));
   for (const std::string& text : sent)
-    operations.insert(operations.begin() + messages, dynamic_cast<HostChannel&>(*out).make_send(text.data(), bytes));
+    operations.insert(operations.begin() + messages,
+                      dynamic_cast<HostChannel&>(*ring.out).make_send(text.data(), bytes));
   for (std::size_t left = operations.size(); left > 0;)
     for (std::unique_ptr<HostOperation>& operation : operations)
       if (operation != nullptr && operation->advance()) {
@@ -140,7 +148,6 @@ inline std::string check_messages(const World& world, std::size_t bytes) {
   const auto device = make_cpu_device();
   const int n = world.size();
   const int me = world.rank();
-  const int next = (me + 1) % n;
   const int previous = (me + n - 1) % n;
   std::string wrong;
   if (n > 1) {
@@ -150,8 +157,7 @@ inline std::string check_messages(const World& world, std::size_t bytes) {
       return text;
     };
     struct Way {
-      std::unique_ptr<Channel> out;
-      std::unique_ptr<Channel> in;
+      RingChannels ring;
       std::unique_ptr<Stream> sends;
       std::unique_ptr<Stream> receives;
       std::vector<std::string> sent{};
@@ -159,18 +165,8 @@ inline std::string check_messages(const World& world, std::size_t bytes) {
     };
     std::vector<Way> ways;
     for (int id = 0; id < 2; ++id) {
-      Way way;
-      // Both ends make their channels in the order of the ring, so that nobody waits for ever.
-      if (me % 2 == 0) {
-        way.out = world.transport.make_channel(me, next, {.id = id});
-        way.in = world.transport.make_channel(previous, me, {.id = id});
-      } else {
-        way.in = world.transport.make_channel(previous, me, {.id = id});
-        way.out = world.transport.make_channel(me, next, {.id = id});
-      }
-      way.sends = device->make_stream();
-      way.receives = device->make_stream();
-      ways.push_back(std::move(way));
+      ways.push_back(
+          {.ring = RingChannels(world, id), .sends = device->make_stream(), .receives = device->make_stream()});
     }
     constexpr int messages = 3;
     // The second channel's are asked for first: channels do not wait for each other.
@@ -180,14 +176,14 @@ inline std::string check_messages(const World& world, std::size_t bytes) {
     for (int id : {1, 0})
       for (int number = 0; number < messages; ++number) {
         Way& way = ways[static_cast<std::size_t>(id)];
-        way.in->receive(*way.receives, way.received[static_cast<std::size_t>(number)].data(), bytes);
+        way.ring.in->receive(*way.receives, way.received[static_cast<std::size_t>(number)].data(), bytes);
       }
     for (int id : {0, 1})
       for (int number = 0; number < messages; ++number)
         ways[static_cast<std::size_t>(id)].sent.push_back(fill(me, messages * id + number));
     const auto done = device->make_event();
     for (Way& way : ways)
-      for (const std::string& text : way.sent) way.out->send(*way.sends, text.data(), bytes);
+      for (const std::string& text : way.sent) way.ring.out->send(*way.sends, text.data(), bytes);
     for (Way& way : ways)
       for (Stream* stream : {way.receives.get(), way.sends.get()}) {
         stream->record(*done);

@@ -239,7 +239,7 @@ TEST(Roles, WhatStaysNeverKeepsAPlanFromBeingPlaced) {
 
 TEST(Roles, IdleMembersFillGapsBeforeRanksOfOtherGroupsDo) {
   const Plan plan = plan_of({{.count = 2, .micro_batches = 4, .stages = {stage(0, 6, 2)}}});
-  // Of two groups of a host a rank each was lost; two members of the host were spare.
+  // Two groups of a host lost a rank each; two other members of the host were spare.
   const auto members = members_on({{"n0", 4, "A100-40"}});
   const EpochBefore before{.plan = plan, .ranks = {0, 2, 4, 5}};
   const auto order = assign_ranks(plan, members, &before);

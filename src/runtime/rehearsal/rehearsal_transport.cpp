@@ -150,13 +150,13 @@ struct RehearsalWorld::State {
 
   // ---- Point to point
   [[nodiscard]] bool blocks(const Way& way) const { return way.kind != MessageKind::other && times.messages_block(); }
-  [[nodiscard]] double time_of(const Way& way, std::size_t bytes) const {
+  [[nodiscard]] double time_of(const Way& way, std::uint64_t bytes) const {
     return times.message(way.from, way.to, way.kind, Bytes(static_cast<double>(bytes))).value();
   }
   /// When a message that does not block is here.
   [[nodiscard]] double arrival(const Way& way, const Token& token) const {
     if (way.kind != MessageKind::other) return token.time;
-    return std::max(token.time, in_free + time_of(way, static_cast<std::size_t>(token.bytes)));
+    return std::max(token.time, in_free + time_of(way, token.bytes));
   }
 
   std::shared_ptr<Outgoing> send(const std::shared_ptr<Way>& way, std::size_t bytes) {
@@ -221,8 +221,7 @@ struct RehearsalWorld::State {
         });
     if (crossing != unanswered.end()) {
       Outgoing& sent = **crossing;
-      sent.end =
-          std::max(sent.token.time, token.time) + time_of(*sent.way, static_cast<std::size_t>(sent.token.bytes)) + time;
+      sent.end = std::max(sent.token.time, token.time) + time_of(*sent.way, sent.token.bytes) + time;
       sent.blocks = false;
       reach(sent.end);
       unanswered.erase(crossing);
