@@ -36,16 +36,18 @@ import subprocess
 import tempfile
 
 from third_party_runs import judge
-from third_party_runs.sources import LEFT_OUT, NODE_LINK, SOURCES
+from third_party_runs.sources import LEFT_OUT, NODE_LINK, SOURCES, node_size
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-PEAK = {"A100-40": 312e12, "A100-80": 312e12, "H100-80": 989.5e12}  # FLOP/s in bf16 and fp16: profiles/gpus.toml
+# fp8 as bf16: what the formula's constant is of cancels out.
+PEAK = {"A100-40": 312e12, "A100-80": 312e12, "H100-80": 989.5e12, "B200": 2250e12, "GB200": 2500e12,
+        "GB300": 2500e12}  # FLOP/s in bf16 and fp16: profiles/gpus.toml
 CAPACITY = {"A100-40": 42338615296, "A100-80": 85899345920, "H100-80": 85520809984}  # bytes: profiles/gpus.toml
 
 # What is calibrated, with the general values that it starts from: shares of the catalogue's rates; seconds to start an
 # operation; seconds that a collective or message inside a node takes without bytes.
-GENERAL = {"compute": 0.65, "attention": 0.48, "memory": 0.75, "launch": 40e-6, "link": 0.8, "latency": 20e-6}
-LARGEST = {"compute": 0.9, "attention": 0.9, "memory": 0.95, "launch": 1e-3, "link": 1.0, "latency": 1e-3}
+GENERAL = {"compute": 0.65, "compute_fp8": 0.6, "attention": 0.48, "memory": 0.75, "launch": 40e-6, "link": 0.8, "latency": 20e-6}
+LARGEST = {"compute": 0.9, "compute_fp8": 0.9, "attention": 0.9, "memory": 0.95, "launch": 1e-3, "link": 1.0, "latency": 1e-3}
 PENALTY = 0.1  # weight of log(value / general value) beside log(predicted / measured)
 
 
@@ -105,11 +107,13 @@ class Predictor:
         self.shapes = {shape.name: shape for shape in (source.shape(run.row) for run in runs)}
         for name, shape in self.shapes.items():
             (self.folder / "models" / f"{name}.toml").write_text(shape.toml())
-        self.nodes = source.node_counts(run.row for run in runs)
-        (self.folder / "cluster.toml").write_text(
-            'schema_version = 1\nname = "nodes of 8"\n[[zones]]\nname = "zone"\nregion = "region"\n[[nodes]]\n'
-            f'count = {max(self.nodes)}\ngpu = "{source.gpu}"\ngpus_per_node = 8\nmemory_per_node_bytes = 1e12\n'
-            'zone = "zone"\n')
+        self.gpus = sorted({source.gpu_of(run.row) for run in runs})
+        self.nodes = {gpu: source.node_counts([run.row for run in runs], gpu) for gpu in self.gpus}
+        text = ['schema_version = 1\nname = "nodes"\n[[zones]]\nname = "zone"\nregion = "region"\n']
+        for gpu in self.gpus:
+            text.append(f'[[nodes]]\ncount = {max(self.nodes[gpu])}\ngpu = "{gpu}"\ngpus_per_node = {node_size(gpu)}\n'
+                        'memory_per_node_bytes = 1e12\nzone = "zone"\n')
+        (self.folder / "cluster.toml").write_text("".join(text))
         self.layers = ""  # text of calibrated layers
 
     def write_cases(self, name, runs):
@@ -127,34 +131,35 @@ class Predictor:
         own = HERE / f"experiments/third_party_runs/{self.source.framework}.toml"
         text = (own if own.exists() else HERE / f"profiles/frameworks/{self.source.framework}.toml").read_text()
         table = "\n".join(["[layers.efficiency]", f"compute = {values['compute']:.6g}",
+                           f"compute_fp8 = {values['compute_fp8']:.6g}",
                            f"attention_forward = {values['attention']:.6g}",
                            f"attention_backward = {values['attention'] * 0.85:.6g}",
                            f"memory = {values['memory']:.6g}", f"launch_s = {values['launch']:.6g}", "\n"])
         (self.folder / "framework.toml").write_text(text.replace("[time]", table + "[time]"))
         store = ['schema_version = 2\nkind = "sailor-profile-text"\n\n[[sessions]]\nid = "third-party"\n']
-        store += self.links(values) + [self.layers]
+        store += [line for gpu in self.gpus for line in self.links(values, gpu)] + [self.layers]
         (self.folder / "store.toml").write_text("".join(store))
         (self.folder / "store.h5").unlink(missing_ok=True)
         run_tool("sailor-profile", "import", self.folder / "store.toml", "--output", self.folder / "store.h5")
 
-    def links(self, values):
+    def links(self, values, gpu):
         """All-reduces and messages: latency plus bytes over bandwidth, at powers of four. The latency of a collective
         is that of the steps of a ring: GENERAL's is of 8 ranks in a node, and every doubling of nodes adds 10 us."""
-        gpu = self.source.gpu
         sizes = [float(4 ** power) for power in range(5, 17)]
         bandwidth = values["link"] * NODE_LINK[gpu]
         rows = collections.defaultdict(list)
-        for ranks in (2, 4, 8):
+        in_node = [2 ** power for power in range(1, node_size(gpu).bit_length())]
+        for ranks in in_node:
             latency = values["latency"] * (ranks - 1) / 7
             rows["intra_node", "all_reduce", ranks, ranks] = [
                 latency + 2 * (ranks - 1) / ranks * size / bandwidth for size in sizes]
         rows["intra_node", "send_receive", 2, 1] = [values["latency"] / 7 + size / bandwidth for size in sizes]
         network = self.source.between_nodes
-        for nodes in self.nodes:
+        for nodes in self.nodes[gpu]:
             if nodes < 2:
                 continue
             known = min(network, key=lambda n: abs(math.log(n / nodes)))
-            for here in (1, 2, 4, 8):
+            for here in [1, *in_node]:
                 ranks = here * nodes
                 latency = values["latency"] + 10e-6 * math.log2(nodes)
                 rows["inter_node", "all_reduce", ranks, here] = [
@@ -243,14 +248,14 @@ def solve(matrix, right):
 def fit(predictor, runs, steps=8):
     """Step 1 of the calibration: Gauss-Newton on logarithms, with steps of at most a factor of 1.6."""
     path = predictor.write_cases("calibration", runs)
-    names = list(GENERAL)
+    names = [name for name in GENERAL if name != "compute_fp8" or predictor.source.precision == "fp8"]
 
     def residuals(logs):
-        values = {name: min(math.exp(log), LARGEST[name]) for name, log in zip(names, logs)}
+        values = GENERAL | {name: min(math.exp(log), LARGEST[name]) for name, log in zip(names, logs)}
         predictor.use(values)
         predictor.predict(path, runs)
         off = [math.log(run.predicted / run.measured) for run in runs]
-        return off + [PENALTY * math.log(value / GENERAL[name]) for name, value in values.items()], values
+        return off + [PENALTY * math.log(values[name] / GENERAL[name]) for name in names], values
 
     logs = [math.log(GENERAL[name]) for name in names]
     best, values = residuals(logs)
@@ -280,19 +285,19 @@ def fit(predictor, runs, steps=8):
     return values
 
 
-def add_formula(source, calibration, judged):
-    """Constant efficiency x ideal bubble."""
+def add_formula(source, calibration, judged, efficiency=None):
+    """Constant efficiency x ideal bubble; without an efficiency that of the calibration runs."""
     def ideal(run):
         shape = source.shape(run.row)
         pipeline = run.plan["pipelines"][0]
         stages, micro_batches = len(pipeline["stages"]), pipeline["micro_batches"]
         tokens = run.plan["job"]["global_batch"] * run.plan["job"]["sequence_length"]
         passes = 4 if pipeline["stages"][0]["recompute"] == "full" else 3
-        busy = passes * shape.forward_flop(tokens) / (int(run.row["gpus"]) * PEAK[source.gpu])
+        busy = passes * shape.forward_flop(tokens) / (int(run.row["gpus"]) * PEAK[source.gpu_of(run.row)])
         bubbles = (stages - 1) / source.number(run.row, "virtual_stages")
         return busy * (micro_batches + bubbles) / micro_batches
 
-    efficiency = statistics.median(ideal(run) / run.measured for run in calibration)
+    efficiency = efficiency or statistics.median(ideal(run) / run.measured for run in calibration)
     for run in judged:
         run.formula = ideal(run) / efficiency
     return efficiency
@@ -331,13 +336,22 @@ def out_of_memory(runs, judged, capacity):
             f"fitted and are predicted not to: {alarms} of {len(fitted)} ({percent(alarms / len(fitted))})."]
 
 
-def report(name, source, values, efficiency, calibration, judged, failed, left_out):
+@dataclasses.dataclass
+class Rates:
+    """What a source's calibration found."""
+    values: dict  # of GENERAL's keys
+    efficiency: float  # of the formula
+
+
+def report(name, source, rates, calibration, judged, failed, left_out):
+    values, efficiency = rates.values, rates.efficiency
     lines = ["", f"## {name}", "",
              f"Description: {source.framework}. Assumed: {source.assumptions}. Runs: {len(calibration)} calibrate, "
              f"{len(judged)} with a time and {len(failed)} that failed are judged"
              + (", " + "; ".join(f"{count} left out ({why})" for why, count in sorted(left_out.items()))
                 if left_out else "") + ".",
-             f"Calibrated on {source.gpu}: products {percent(values['compute'])} of the peak rate, fused attention "
+             f"Calibrated on {source.gpu or source.rates_of}: products {percent(values['compute'])} of the peak rate"
+             + (f" (in fp8 {percent(values['compute_fp8'])})" if source.precision == "fp8" else "") + ", fused attention "
              f"{percent(values['attention'])}, memory {percent(values['memory'])}, links in a node "
              f"{percent(values['link'])}; {values['launch'] * 1e6:.0f} us to start an operation, "
              f"{values['latency'] * 1e6:.0f} us a collective of 8. Formula: e = {percent(efficiency)}.", "",
@@ -362,10 +376,11 @@ def report(name, source, values, efficiency, calibration, judged, failed, left_o
             lines.append(f"Ranking by {what}, over {ranked['groups']} jobs of at least five plans: tau "
                          f"{ranked['tau']:.2f}, regret {percent(ranked['regret'])} (worst "
                          f"{percent(ranked['worst_regret'])}).")
-    return lines + out_of_memory(judged + failed, judged + calibration, CAPACITY[source.gpu])
+    return lines + out_of_memory(judged + failed, judged + calibration, CAPACITY.get(source.gpu))
 
 
-def evaluate(name, source, rows, folder, log):
+def evaluate(name, source, rows, folder, log, known):
+    """Lines on a source. `known`: Rates by title, of the sources before."""
     calibration, judged, failed, left_out = [], [], [], collections.Counter()
     source.prepare(rows)
     for row in rows:
@@ -380,22 +395,29 @@ def evaluate(name, source, rows, folder, log):
             continue
         run.measured = source.time(row)
         (calibration if source.calibrates(row) else judged).append(run)
-    if not calibration or not judged:
+    if not (calibration or source.rates_of) or not judged:
         return ["", f"## {name}", "", f"Nothing to judge: {len(calibration)} runs calibrate, {len(judged)} are judged, "
                 f"{sum(left_out.values())} left out."]
     predictor = Predictor(source, calibration + judged + failed, folder)
-    values = fit(predictor, calibration)
-    predictor.keep_layers(calibration)
+    if source.rates_of:
+        if source.rates_of not in known:
+            raise SystemExit(f"third_party.py: {name} is predicted with the rates of {source.rates_of}: add --set "
+                             f"{source.rates_of.split(',')[0]}")
+        values = known[source.rates_of].values
+    else:
+        values = fit(predictor, calibration)
+        predictor.keep_layers(calibration)
     predictor.use(values)
     everything = calibration + judged + failed
     predictor.predict(predictor.write_cases("runs", everything), everything)
-    efficiency = add_formula(source, calibration, judged)
+    given = known[source.rates_of].efficiency if source.rates_of else None
+    known[name] = Rates(values, add_formula(source, calibration, judged, given))
     for run in everything:
         part = "calibrates" if run in calibration else "failed" if run.failed else "judged"
         log.append([name, part, *run.group, *run.key[1:], len(run.plan["pipelines"][0]["stages"]),
                     run.plan["pipelines"][0]["count"], run.plan["optimizer_sharding"], run.measured, run.predicted,
                     run.low, run.high, run.formula, run.measured_memory, run.memory])
-    return report(name, source, values, efficiency, calibration, judged, failed, left_out)
+    return report(name, source, known[name], calibration, judged, failed, left_out)
 
 
 LOG = ["set", "part", "model", "gpus", "global_batch", "tensor_parallel", "micro_batch", "stages", "replicas", "sharding",
@@ -419,15 +441,21 @@ def main():
     lines = ["# Predictions beside runs that others measured", "",
              f"{datetime.date.today()}, {version}; experiments/third_party.py, which says what calibrates and what is "
              "judged. Errors are predicted / measured - 1."]
-    log, rest = [], []
+    log, rest, known = [], [], {}
     with tempfile.TemporaryDirectory() as temporary:
-        for name, rows in sets.items():
+        # Those that need the rates of others come last.
+        for name, rows in sorted(sets.items(), key=lambda each: any(s.rates_of for s in SOURCES.get(each[0], []))):
             if arguments.set and name not in arguments.set:
                 continue
-            if name not in SOURCES:
-                rest.append(f"| {name} | {len(rows)} | {LEFT_OUT.get(name, 'no description of its framework')} |")
-                continue
-            lines += evaluate(name, SOURCES[name], rows, pathlib.Path(arguments.keep or temporary) / name, log)
+            taken = 0
+            for source in SOURCES.get(name, []):
+                own = [row for row in rows if source.takes(row)]
+                title = name + (", fp8" if source.precision == "fp8" else "")
+                lines += evaluate(title, source, own, pathlib.Path(arguments.keep or temporary) / title, log, known)
+                taken += len(own)
+            if taken < len(rows):
+                why = LEFT_OUT.get(name) or ("fp8, and nothing to judge" if taken else "no description of its framework")
+                rest.append(f"| {name} | {len(rows) - taken} | {why} |")
     if rest:
         lines += ["", "## Left out", "", "| set | runs | why |", "|---|---|---|"] + rest
     print("\n".join(lines))

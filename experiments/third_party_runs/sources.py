@@ -5,11 +5,18 @@ assumption. A run that has no form yet gets a reason instead of a plan.
 """
 import dataclasses
 import itertools
+import math
 
 # Device and links of a node, as the sets mean them. Links between nodes: bytes/s of one device's share of the node's
 # network, one direction.
-DEVICES = {"A100": "A100-40", "A100-80": "A100-80", "H100-80": "H100-80"}
-NODE_LINK = {"A100-40": 300e9, "A100-80": 300e9, "H100-80": 450e9}  # profiles/gpus.toml
+NODE_LINK = {"A100-40": 300e9, "A100-80": 300e9, "H100-80": 450e9, "B200": 900e9, "GB200": 900e9,
+             "GB300": 900e9}  # profiles/gpus.toml
+# Devices that NVLink joins; of a rack's 72 GB200 or GB300, the power of two that runs use.
+NODE_SIZE = {"GB200": 64, "GB300": 64}
+
+
+def node_size(gpu):
+    return NODE_SIZE.get(gpu, 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +33,19 @@ class Shape:
     tied: bool
     relative_positions: bool = False  # ALiBi: no parameters
     key_value_heads: int = 0  # 0: as many as heads
+    squared_relu: bool = False  # Nemotron: layer norms, rotary positions and no biases
 
     def toml(self):
-        kind = {"norm": "rms_norm" if self.llama else "layer_norm", "activation": "swiglu" if self.llama else "gelu",
-                "position": "rotary" if self.llama or self.relative_positions else "learned"}
+        rotary = self.llama or self.relative_positions or self.squared_relu
+        kind = {"norm": "rms_norm" if self.llama else "layer_norm",
+                "activation": "swiglu" if self.llama else "relu" if self.squared_relu else "gelu",
+                "position": "rotary" if rotary else "learned"}
         lines = ["schema_version = 1", f'name = "{self.name}"', 'source = "a set of measured runs"',
                  f"blocks = {self.blocks}", f"hidden = {self.hidden}", f"attention_heads = {self.heads}",
                  f"key_value_heads = {self.key_value_heads or self.heads}",
                  f"feed_forward = {self.feed_forward}", f"vocabulary = {self.vocabulary}",
                  f"max_sequence_length = {self.sequence}", 'norm_placement = "pre"', 'final_norm = "separate"',
-                 f"linear_bias = {str(not self.llama and not self.relative_positions).lower()}",
+                 f"linear_bias = {str(not rotary).lower()}",
                  f"tied_embedding = {str(self.tied).lower()}"]
         return "\n".join(lines + [f'{key} = "{value}"' for key, value in kind.items()]) + "\n"
 
@@ -80,6 +90,8 @@ class Source:
     gpu = None
     precision = None
     layout = staticmethod(evenly)
+    # Title of the source whose rates predict this one, which has no runs to calibrate with.
+    rates_of = None
     # Bandwidth of collectives between nodes by their number, bytes/s that one device sends, of 8 on a node.
     between_nodes = {2: 25e9}
     assumptions = ""
@@ -87,8 +99,15 @@ class Source:
     def shape(self, row):
         raise NotImplementedError
 
+    def gpu_of(self, row):
+        return self.gpu
+
     def number(self, row, key, default=1):
         return int(row[key]) if row.get(key, "") not in ("", "NA") else default
+
+    def takes(self, row):
+        """Whether a run belongs here: a set may have several sources."""
+        return True
 
     def reason(self, row):
         """Why a run has no plan; None where it has."""
@@ -132,6 +151,9 @@ class Source:
             return "the batch is no multiple of replicas x micro-batch"
         if tensor > 8:
             return "tensor parallelism over two nodes"
+        experts = self.number(row, "expert_parallel")
+        if replicas % experts:
+            return "experts are divided among tensor-parallel ranks, too"
         chunks = self.number(row, "virtual_stages")
         chosen = self.layout(shape, stages * chunks)
         if chosen is None:
@@ -141,14 +163,16 @@ class Source:
         return {"micro_batch": micro_batch, "schedule": "1f1b" if chunks == 1 else "interleaved-1f1b",
                 "optimizer_sharding": self.sharding(row),
                 "context_parallel": self.number(row, "context_parallel"),
+                "expert_parallel": experts,
                 "job": {"model": shape.name, "global_batch": batch, "sequence_length": int(row["sequence_length"]),
                         "precision": self.precision, "optimizer": "adamw"},
                 "pipelines": [{"count": replicas, "micro_batches": batch // replicas // micro_batch,
-                               "stages": [{"layers": layers, "gpu": self.gpu, "tensor_parallel": tensor,
+                               "stages": [{"layers": layers, "gpu": self.gpu_of(row), "tensor_parallel": tensor,
                                            "recompute": self.recompute(row)} for layers in chosen]}]}
 
-    def node_counts(self, rows):
-        return sorted({max(1, self.number(row, "gpus") // 8) for row in rows})
+    def node_counts(self, rows, gpu):
+        rows = [row for row in rows if self.gpu_of(row) == gpu]
+        return sorted({max(1, self.number(row, "gpus") // node_size(gpu)) for row in rows})
 
 
 class ShardedSource(Source):
@@ -199,8 +223,8 @@ class LlmFoundry(Source):
                 gpus = int(row["gpus"])
                 self.smallest[row["model"]] = min(gpus, self.smallest.get(row["model"], gpus))
 
-    def reason(self, row):
-        return "fp8" if "fp8" in row["precision"] else super().reason(row)
+    def takes(self, row):
+        return "fp8" not in row["precision"]
 
     def calibrates(self, row):
         return int(row["gpus"]) == self.smallest[row["model"]]
@@ -247,8 +271,8 @@ class NvidiaDgxc(ShardedSource):
                                    key_value_heads=8),
               "gpt3-175b": Shape("gpt3-175b", 96, 12288, 96, 49152, 51200, 2048, llama=False, tied=True)}
 
-    def reason(self, row):
-        return "fp8" if row["precision"] != "bf16" else super().reason(row)
+    def takes(self, row):
+        return row["precision"] == self.precision
 
     def sharding(self, row):
         return "zero1"
@@ -257,12 +281,204 @@ class NvidiaDgxc(ShardedSource):
         return self.SHAPES[row["model"]]
 
 
-SOURCES = {"llm-foundry": LlmFoundry(), "internevo": InternEvo(), "nvidia-dgxc": NvidiaDgxc(), "vtrain-1-node": VTrain(),
-           "nanotron": Nanotron()}
+class NvidiaDgxcFp8(NvidiaDgxc):
+    """The same recipes with linear layers in fp8."""
+    precision = "fp8"
+
+
+class Nemo(ShardedSource):
+    """NeMo 24.07 on H100 in fp8: pre-training of seven sizes, and of LLaMA-2-7B with sequences of 4,096 to 1,048,576
+    tokens. Runs of one stage on one node calibrate."""
+    framework = "megatron-core"
+    gpu = "H100-80"
+    precision = "fp8"
+    between_nodes = {2: 40e9}
+    assumptions = ("shapes of the published configurations; the distributed optimizer, no recomputation (neither is said); "
+                   "four fifths of 400 Gb/s for each GPU between nodes")
+    LLAMA_2 = {"llama": True, "tied": False}
+    GPT = {"llama": False, "tied": True}
+    NEMOTRON = {"llama": False, "tied": False, "squared_relu": True}
+    SHAPES = {"GPT3-5B": ((24, 4096, 32, 16384, 51200), GPT), "GPT3-20B": ((44, 6144, 48, 24576, 51200), GPT),
+              "GPT3-175B": ((96, 12288, 96, 49152, 51200), GPT),
+              "LLAMA2-7B": ((32, 4096, 32, 11008, 32000), LLAMA_2), "LLAMA2-13B": ((40, 5120, 40, 13824, 32000), LLAMA_2),
+              "LLAMA2-70B": ((80, 8192, 64, 28672, 32000), LLAMA_2 | {"key_value_heads": 8}),
+              "LLAMA3-8B": ((32, 4096, 32, 14336, 128256), LLAMA_2 | {"key_value_heads": 8}),
+              "LLAMA3-70B": ((80, 8192, 64, 28672, 128256), LLAMA_2 | {"key_value_heads": 8}),
+              "Nemotron-8B": ((32, 4096, 32, 16384, 256000), NEMOTRON),
+              "Nemotron-22B": ((40, 6144, 48, 24576, 256000), NEMOTRON),
+              "Nemotron-340B": ((96, 18432, 96, 73728, 256000), NEMOTRON | {"key_value_heads": 8})}
+
+    def reason(self, row):
+        return "fine-tuning" if row["note"].startswith("Finetuning") else super().reason(row)
+
+    def calibrates(self, row):
+        return super().calibrates(row) and self.number(row, "pipeline_parallel") == 1
+
+    def sharding(self, row):
+        return "zero1"
+
+    def number(self, row, key, default=1):
+        if key != "data_parallel":
+            return super().number(row, key, default)
+        return int(row["gpus"]) // math.prod(self.number(row, degree) for degree in
+                                             ("tensor_parallel", "pipeline_parallel", "context_parallel"))
+
+    def shape(self, row):
+        sizes, kind = self.SHAPES[row["model"]]
+        length = int(row["sequence_length"])
+        return Shape(f"{row['model'].lower()}-{length}", *sizes, length, **kind)
+
+
+class MlPerf(NvidiaDgxc):
+    """NVIDIA's submissions of GPT-3 to MLPerf Training 4.0 and 4.1 on H100, of which the chunks are said. Nothing
+    calibrates: the rates are those of NVIDIA's recipes in fp8."""
+    precision = "fp8"
+    rates_of = "nvidia-dgxc, fp8"
+    assumptions = ("the shape of GPT-3 175B; precision fp8; the distributed optimizer, no recomputation; four fifths of "
+                   "400 Gb/s for each GPU between nodes; rates of nvidia-dgxc in fp8")
+
+    def takes(self, row):
+        return True
+
+    def reason(self, row):
+        if not row.get("virtual_stages"):
+            return "chunks of layers are not said"
+        return None if "H100" in row["gpu"] else "another device"
+
+    def calibrates(self, row):
+        return False
+
+    def number(self, row, key, default=1):
+        if key != "data_parallel":
+            return super().number(row, key, default)
+        return int(row["gpus"]) // self.number(row, "tensor_parallel") // self.number(row, "pipeline_parallel")
+
+    def shape(self, row):
+        return self.SHAPES["gpt3-175b"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpertsShape:
+    """The keys of a model file of LLaMA's kind with experts that models differ in."""
+    name: str
+    blocks: int
+    hidden: int
+    heads: int
+    feed_forward: int
+    vocabulary: int
+    sequence: int
+    experts: dict
+    latent: dict = None  # of DeepSeek; else:
+    key_value_heads: int = 0
+    head_width: int = 0
+    more: tuple = ("linear_bias = false",)  # further keys
+
+    def toml(self):
+        lines = ["schema_version = 1", f'name = "{self.name}"', 'source = "its published configuration"',
+                 f"blocks = {self.blocks}", f"hidden = {self.hidden}", f"attention_heads = {self.heads}",
+                 f"feed_forward = {self.feed_forward}", f"vocabulary = {self.vocabulary}",
+                 f"max_sequence_length = {self.sequence}", 'norm = "rms_norm"', 'norm_placement = "pre"',
+                 'final_norm = "separate"', 'activation = "swiglu"', 'position = "rotary"', "tied_embedding = false",
+                 *self.more]
+        if not self.latent:
+            lines += [f"key_value_heads = {self.key_value_heads}", f"head_width = {self.head_width}"]
+        lines += ["[experts]"] + [f"{key} = {value}" for key, value in self.experts.items()]
+        if self.latent:
+            lines += ["[latent_attention]"] + [f"{key} = {value}" for key, value in self.latent.items()]
+        return "\n".join(lines) + "\n"
+
+    def forward_flop(self, tokens):
+        """As Shape's; blocks without experts have a feed-forward part as wide as those that a token goes through."""
+        experts = self.experts
+        if self.latent:
+            rank, wide = self.latent, self.latent["content_width"] + self.latent["position_width"]
+            value = rank["value_width"]
+            projections = (self.hidden * (rank["query_rank"] + rank["key_value_rank"] + rank["position_width"])
+                           + self.heads * (rank["query_rank"] * wide
+                                           + rank["key_value_rank"] * (rank["content_width"] + value)
+                                           + value * self.hidden))
+        else:
+            wide = value = self.head_width
+            projections = 2 * self.hidden * wide * (self.heads + self.key_value_heads)
+        inner = experts["per_token"] * experts["feed_forward"] + experts.get("shared_feed_forward", 0)
+        attention = self.sequence * self.heads * (wide + value)
+        return tokens * (self.blocks * (2 * (projections + 3 * self.hidden * inner) + attention)
+                         + 2 * self.hidden * self.vocabulary)
+
+
+def spread(shape, stages):
+    """As evenly as possible, the first stages with one block more."""
+    blocks = [shape.blocks // stages + (i < shape.blocks % stages) for i in range(stages)]
+    ends = [0] + [1 + done for done in itertools.accumulate(blocks)]
+    ends[-1] = shape.blocks + 3
+    return [list(pair) for pair in itertools.pairwise(ends)] if blocks[-1] else None
+
+
+class MegatronBridge(ShardedSource):
+    """Mixtures of experts by Megatron Bridge 25.11, whose benchmarks balance the load of experts. Nothing calibrates."""
+    framework = "megatron-core"
+    layout = staticmethod(spread)
+    between_nodes = {2: 40e9}
+    rates_of = "nvidia-dgxc"
+    precision = "bf16"
+    assumptions = ("shapes of the published configurations, without DeepSeek's prediction of a second token; blocks spread "
+                   "evenly; the distributed optimizer, no recomputation; four fifths of 400 Gb/s for each GPU between "
+                   "nodes and racks; rates of nvidia-dgxc, as shares of each device's")
+    QWEN = {"key_value_heads": 4, "head_width": 128, "more": ("linear_bias = false", "query_key_norm = true")}
+    SHAPES = {
+        "DeepSeekV3": ExpertsShape(
+            "deepseek-v3", 61, 7168, 128, 18432, 129280, 4096,
+            {"count": 256, "per_token": 8, "feed_forward": 2048, "shared_feed_forward": 2048, "first_dense": 3},
+            {"query_rank": 1536, "key_value_rank": 512, "content_width": 128, "position_width": 64, "value_width": 128}),
+        "Qwen3_30B_a3B": ExpertsShape("qwen3-30b", 48, 2048, 32, 6144, 151936, 4096,
+                                      {"count": 128, "per_token": 8, "feed_forward": 768}, **QWEN),
+        "Qwen3_235B_a22B": ExpertsShape("qwen3-235b", 94, 4096, 64, 12288, 151936, 4096,
+                                        {"count": 128, "per_token": 8, "feed_forward": 1536}, **QWEN),
+        "GPT OSS 120B": ExpertsShape(
+            "gpt-oss-120b", 36, 2880, 64, 2880, 201088, 8192,
+            {"count": 128, "per_token": 4, "feed_forward": 2880, "bias": "true", "router_bias": "true"},
+            key_value_heads=8, head_width=64,
+            more=("linear_bias = true", "sliding_window = 128", "full_attention_period = 2", "attention_sinks = true"))}
+    DEVICES = {"DGX-H100": "H100-80", "DGX-B200": "B200", "DGX-GB200": "GB200", "DGX-GB300": "GB300"}
+
+    def takes(self, row):
+        return self.model(row) in self.SHAPES and row["precision"].startswith(self.precision.upper())
+
+    def model(self, row):
+        return row["model"].split(" (")[0]
+
+    def reason(self, row):
+        return "it predicts a second token, too" if "w/ MTP" in row["model"] else super().reason(row)
+
+    def gpu_of(self, row):
+        return self.DEVICES[row["gpu"]]
+
+    def calibrates(self, row):
+        return False
+
+    def sharding(self, row):
+        return "zero1"
+
+    def number(self, row, key, default=1):
+        if key != "data_parallel":
+            return super().number(row, key, default)
+        return int(row["gpus"]) // math.prod(self.number(row, degree) for degree in
+                                             ("tensor_parallel", "pipeline_parallel", "context_parallel"))
+
+    def shape(self, row):
+        return self.SHAPES[self.model(row)]
+
+
+class MegatronBridgeFp8(MegatronBridge):
+    precision = "fp8"
+    rates_of = "nvidia-dgxc, fp8"
+
+
+SOURCES = {"llm-foundry": [LlmFoundry()], "internevo": [InternEvo()], "nvidia-dgxc": [NvidiaDgxc(), NvidiaDgxcFp8()],
+           "vtrain-1-node": [VTrain()], "nanotron": [Nanotron()], "nemo-24.07": [Nemo()],
+           "mlperf": [MlPerf()], "megatron-bridge": [MegatronBridge(), MegatronBridgeFp8()]}
 LEFT_OUT = {
     "bloom": "rows name a size and no shape",
-    "megatron-bridge": "experts, fp8 or FSDP; rows that do not say all of their layout",
+    "megatron-bridge": "no experts, or of release 25.09, which does not say the precision",
     "torchtitan-olmo": "rows name a model and no shape; tensor and context parallelism beside FSDP, fp8",
-    "nemo-24.07": "fp8",
-    "mlperf": "fp8",
 }

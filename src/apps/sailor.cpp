@@ -106,6 +106,7 @@ Result<void> list_gpus(const Options& options, const Environment& environment) {
                {"tf32"},
                {"bf16"},
                {"fp16"},
+               {"fp8"},
                {"USD/h"},
                {"aliases", Align::left}});
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -113,8 +114,8 @@ Result<void> list_gpus(const Options& options, const Environment& environment) {
     if (options.text("format") == "names") fmt::print("{}\n", type.name);
     table.add_row({type.name, type.memory.value() > 0.0 ? format_bytes(type.memory) : "-",
                    format_bandwidth(type.memory_bandwidth), tera_flop(type.peak_fp32), tera_flop(type.peak_tf32),
-                   tera_flop(type.peak_bf16), tera_flop(type.peak_fp16), fmt::format("{:.2f}", type.price.value()),
-                   joined(type.aliases)});
+                   tera_flop(type.peak_bf16), tera_flop(type.peak_fp16), tera_flop(type.peak_fp8),
+                   fmt::format("{:.2f}", type.price.value()), joined(type.aliases)});
     list.push_back({{"name", type.name},
                     {"aliases", type.aliases},
                     {"memory_bytes", type.memory.value()},
@@ -123,6 +124,7 @@ Result<void> list_gpus(const Options& options, const Environment& environment) {
                     {"peak_tf32_flop_per_s", type.peak_tf32.value()},
                     {"peak_bf16_flop_per_s", type.peak_bf16.value()},
                     {"peak_fp16_flop_per_s", type.peak_fp16.value()},
+                    {"peak_fp8_flop_per_s", type.peak_fp8.value()},
                     {"price_usd_per_hour", type.price.value()},
                     {"source", type.source}});
   }

@@ -32,6 +32,7 @@ Result<GpuCatalogue> GpuCatalogue::parse(std::string_view text, std::string_view
     type.peak_tf32 = FlopPerSecond(row.number_or("peak_tf32_flop_per_s", 0.0, amount));
     type.peak_bf16 = FlopPerSecond(row.number_or("peak_bf16_flop_per_s", 0.0, amount));
     type.peak_fp16 = FlopPerSecond(row.number_or("peak_fp16_flop_per_s", 0.0, amount));
+    type.peak_fp8 = FlopPerSecond(row.number_or("peak_fp8_flop_per_s", 0.0, amount));
     type.memory_bandwidth = BytesPerSecond(row.number("memory_bandwidth_bytes_per_s", positive));
     type.node_link = BytesPerSecond(row.number_or("node_link_bytes_per_s", 0.0, amount));
     type.price = UsdPerHour(row.number("price_usd_per_hour", amount));

@@ -22,6 +22,7 @@ struct GpuType {
   FlopPerSecond peak_tf32{};  ///< 0: the device has none
   FlopPerSecond peak_bf16{};  ///< 0: the device has none
   FlopPerSecond peak_fp16{};  ///< products accumulated in fp32; 0: the device has none
+  FlopPerSecond peak_fp8{};   ///< products accumulated in fp32; 0: the device has none
   BytesPerSecond memory_bandwidth{};
   BytesPerSecond node_link{};               ///< to the other devices of its node, in one direction; 0: not known
   UsdPerHour price{};                       ///< of one device

@@ -17,9 +17,11 @@ constexpr std::string_view deepspeed_name = "DeepSpeed";
 Result<void> check_deepspeed(const Plan& plan, const Grid& grid, Ranks ranks) {
   // Its topology has the axes pipe, data and model, of which the last varies fastest.
   if (ranks == Ranks::in_plan_order) SAILOR_CHECK(check_order_by_stage(plan, grid, deepspeed_name, "deepspeed"));
-  if (plan.job.precision == Precision::tf32)
-    return cannot_run(deepspeed_name, "precision tf32, which its configuration does not turn on",
-                      "plan with --precision bf16, fp16 or fp32");
+  if (plan.job.precision == Precision::tf32 || plan.job.precision == Precision::fp8)
+    return cannot_run(
+        deepspeed_name,
+        fmt::format("precision {}, which its configuration does not turn on", to_string(plan.job.precision)),
+        "plan with --precision bf16, fp16 or fp32");
   if (grid.pipeline_parallel == 1) return {};
   if (shards_gradients(plan.optimizer_sharding))
     return cannot_run(deepspeed_name, fmt::format("{} beside pipelines", to_string(plan.optimizer_sharding)),

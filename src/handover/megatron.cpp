@@ -46,7 +46,9 @@ std::vector<Argument> batch(const Plan& plan, const Grid& grid) {
 
 std::vector<Argument> precision_and_memory(const Plan& plan, const Grid& grid) {
   std::vector<Argument> arguments;
-  if (plan.job.precision == Precision::bf16) arguments.push_back({"--bf16"});
+  const bool in_fp8 = plan.job.precision == Precision::fp8;
+  if (plan.job.precision == Precision::bf16 || in_fp8) arguments.push_back({"--bf16"});
+  if (in_fp8) arguments.push_back({"--fp8-format", "hybrid"});
   if (plan.job.precision == Precision::fp16) arguments.push_back({"--fp16"});
   if (grid.recompute == Recompute::selective) arguments.push_back({"--recompute-granularity", "selective"});
   if (grid.recompute == Recompute::full) {
@@ -58,7 +60,7 @@ std::vector<Argument> precision_and_memory(const Plan& plan, const Grid& grid) {
 }
 
 /// What the plan decides by leaving it out, or by saying it otherwise.
-constexpr std::array<std::string_view, 15> decided_without_value{"--sequence-parallel",
+constexpr std::array<std::string_view, 16> decided_without_value{"--sequence-parallel",
                                                                  "--pipeline-model-parallel-layout",
                                                                  "--num-virtual-stages-per-pipeline-rank",
                                                                  "--num-layers-per-virtual-pipeline-stage",
@@ -69,6 +71,7 @@ constexpr std::array<std::string_view, 15> decided_without_value{"--sequence-par
                                                                  "--expert-model-parallel-size",
                                                                  "--bf16",
                                                                  "--fp16",
+                                                                 "--fp8-format",
                                                                  "--recompute-activations",
                                                                  "--recompute-granularity",
                                                                  "--recompute-method",
@@ -91,6 +94,23 @@ std::string as_array(std::string_view array, const std::vector<Section>& section
                                      : fmt::format("  {} {}\n", argument.name, shell_quote(argument.value));
   }
   return text + ")\n";
+}
+
+/// Transformer Engine multiplies 8-bit numbers only where a rank's matrices have multiples of 16 rows and columns (of 8
+/// rows, in fact).
+Result<void> check_fp8_sizes(const Plan& plan, const Model& model, const Grid& grid, std::string_view name) {
+  const auto check = [&](std::string_view what, std::int64_t length) -> Result<void> {
+    if (length % 16 == 0) return {};
+    return cannot_run(name, fmt::format("products in fp8 with {} of {} on a rank, no multiple of 16", what, length),
+                      "plan with --precision bf16, or other degrees");
+  };
+  const int t = grid.tensor_parallel;
+  SAILOR_CHECK(check("a hidden size", model.hidden));
+  SAILOR_CHECK(check("a number of tokens",
+                     std::int64_t{grid.micro_batch} * plan.job.sequence_length / grid.context_parallel / t));
+  SAILOR_CHECK(check("a width of attention", model.attended_width() / t));
+  for (const auto& [what, width] : model.feed_forward_widths()) SAILOR_CHECK(check(what, width / t));
+  return {};
 }
 
 }  // namespace
@@ -121,7 +141,8 @@ Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_vie
         name,
         fmt::format("sequence parallelism of {} tokens over {} ranks", plan.job.sequence_length, grid->tensor_parallel),
         "choose a --sequence-length that --pin tensor_parallel=N divides");
-  if (model.experts.count > 0 && plan.job.precision != Precision::bf16)
+  if (plan.job.precision == Precision::fp8) SAILOR_CHECK(check_fp8_sizes(plan, model, *grid, name));
+  if (model.experts.count > 0 && plan.job.precision != Precision::bf16 && plan.job.precision != Precision::fp8)
     return cannot_run(name, fmt::format("grouped products of experts in {}", to_string(plan.job.precision)),
                       "plan with --precision bf16");
   return grid;

@@ -68,9 +68,12 @@ void add_batch(const Plan& plan, const Grid& grid, Overrides& overrides) {
 }
 
 void add_precision_and_recomputation(const Plan& plan, const Grid& grid, Overrides& overrides) {
-  const bool bf16 = plan.job.precision == Precision::bf16;
-  overrides.add("trainer.plugins", fmt::format("nemo.collections.llm.recipes.precision.mixed_precision.{}",
-                                               bf16 ? "bf16_mixed" : "fp16_mixed"));
+  const bool in_fp8 = plan.job.precision == Precision::fp8;
+  const bool bf16 = in_fp8 || plan.job.precision == Precision::bf16;
+  overrides.add("trainer.plugins",
+                fmt::format("nemo.collections.llm.recipes.precision.mixed_precision.{}", in_fp8 ? "bf16_with_fp8_mixed"
+                                                                                         : bf16 ? "bf16_mixed"
+                                                                                                : "fp16_mixed"));
   overrides.add_flag("optim.config.bf16", bf16);
   overrides.add_flag("optim.config.fp16", !bf16);
   const bool full = grid.recompute == Recompute::full;
@@ -104,10 +107,13 @@ void add_sizes(const Plan& plan, const Model& model, Overrides& overrides) {
 Result<Grid> nemo_grid(const Plan& plan, const Model& model) {
   auto grid = megatron_grid(plan, model, nemo_name);
   if (!grid) return grid;
-  if (plan.job.precision != Precision::bf16 && plan.job.precision != Precision::fp16)
+  if (plan.job.precision == Precision::fp32 || plan.job.precision == Precision::tf32)
     return cannot_run(nemo_name,
                       fmt::format("precision {}, for which it has no mixed precision", to_string(plan.job.precision)),
-                      "plan with --precision bf16 or fp16");
+                      "plan with --precision bf16, fp16 or fp8");
+  if (plan.job.precision == Precision::fp8 && plan.optimizer_sharding == OptimizerSharding::none)
+    return cannot_run(nemo_name, "fp8 without the distributed optimizer, which gathers its 8-bit weights",
+                      "plan with --pin optimizer_sharding=zero1");
   if (model.latent.key_value_rank == 0 && model.key_value_heads % grid->tensor_parallel != 0)
     return cannot_run(nemo_name,
                       fmt::format("{} key and value heads, which tensor parallelism of {} does not divide",

@@ -56,6 +56,9 @@ Result<Settings> settings_of(const Plan& plan, const Model& model, Ranks ranks) 
   if (settings.grid.expert_parallel > 1)
     return cannot_run(torchtitan_name, "expert parallelism, whose settings Sailor does not write yet",
                       "plan with --pin expert_parallel=1, or hand the plan to megatron");
+  if (plan.job.precision == Precision::fp8)
+    return cannot_run(torchtitan_name, "precision fp8, whose converter Sailor does not write yet",
+                      "plan with --precision bf16, or for megatron-core and its --format megatron or nemo");
   if (plan.job.precision != Precision::bf16 && plan.job.precision != Precision::fp32)
     return cannot_run(torchtitan_name, fmt::format("precision {}", to_string(plan.job.precision)),
                       "plan with --precision bf16 or fp32");

@@ -17,7 +17,7 @@ namespace sailor {
 
 namespace {
 
-const std::vector<std::string_view> precision_names{"fp32", "tf32", "bf16", "fp16"};
+const std::vector<std::string_view> precision_names{"fp32", "tf32", "bf16", "fp16", "fp8"};
 const std::vector<std::string_view> optimizer_names{"adamw"};
 const std::vector<std::string_view> schedule_names{"1f1b", "gpipe", "interleaved-1f1b"};
 const std::vector<std::string_view> recompute_names{"none", "selective", "full"};
@@ -207,6 +207,9 @@ Result<Precision> parse_precision(std::string_view text) {
 std::vector<std::string> precision_choices() { return {precision_names.begin(), precision_names.end()}; }
 
 Result<void> check_precision(Precision precision, bool on_gpus) {
+  if (precision == Precision::fp8 && !on_gpus)
+    return fail(ErrorCode::unavailable, "precision fp8 is a mode of GPUs' matrix products, which CPUs do not have",
+                "use precision fp32 or bf16");
   if (precision != Precision::tf32 || on_gpus) return {};
   return fail(ErrorCode::unavailable, "precision tf32 is a mode of GPUs' matrix products, which CPUs do not have",
               "use precision fp32 or bf16");
@@ -275,6 +278,9 @@ Result<void> check_trainable(const Plan& plan) {
                 fmt::format("plan with --pin {}=1, or train with another framework", key));
   };
   if (plan.expert_parallel > 1) return refuse("expert_parallel", plan.expert_parallel);
+  if (!is_trainable(plan.job.precision))
+    return fail(ErrorCode::unavailable, "the plan has precision = \"fp8\", which sailor-train does not compute",
+                "plan with --precision bf16, or train with another framework");
   return {};
 }
 

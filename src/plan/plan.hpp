@@ -23,8 +23,10 @@ namespace sailor {
 
 class TomlTable;
 
-enum class Precision { fp32, tf32, bf16, fp16 };
-inline constexpr std::array all_precisions{Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
+/// fp8: bf16, but the linear layers of blocks multiply numbers of 8 bits (Micikevicius et al. 2022).
+enum class Precision { fp32, tf32, bf16, fp16, fp8 };
+inline constexpr std::array all_precisions{Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16,
+                                           Precision::fp8};
 enum class Optimizer { adamw };
 enum class Schedule { one_f_one_b, gpipe, interleaved_1f1b };
 enum class Recompute { none, selective, full };
@@ -41,7 +43,7 @@ enum class KeepTogether { pipelines, replicas };
 
 /// Bytes of an activation value, as it is kept and sent across a stage boundary.
 constexpr double value_bytes(Precision precision) {
-  return precision == Precision::bf16 || precision == Precision::fp16 ? 2.0 : 4.0;
+  return precision == Precision::fp32 || precision == Precision::tf32 ? 4.0 : 2.0;
 }
 
 std::string_view to_string(Precision precision);
@@ -53,7 +55,7 @@ std::string_view to_string(KeepTogether what);
 Result<Precision> parse_precision(std::string_view text);
 /// Names of all precisions, for options.
 std::vector<std::string> precision_choices();
-/// Errors (unavailable): Sailor does not compute in this precision there.
+/// Errors (unavailable): devices of this kind do not compute in this precision.
 Result<void> check_precision(Precision precision, bool on_gpus);
 Result<Schedule> parse_schedule(std::string_view text);
 Result<OptimizerSharding> parse_optimizer_sharding(std::string_view text);
@@ -178,6 +180,8 @@ Result<void> check_plan(const Plan& plan);
 Result<void> check_plan(const Plan& plan, const Model& model);
 /// Checks that sailor-train can run the plan's ways of parallelism. Errors: unavailable, naming the key.
 Result<void> check_trainable(const Plan& plan);
+/// Whether sailor-train computes in this precision on some device.
+constexpr bool is_trainable(Precision precision) { return precision != Precision::fp8; }
 
 /// plan.toml. Errors: not_found, io, invalid_input with file, line, column and reason.
 Result<Plan> load_plan(const std::filesystem::path& path);

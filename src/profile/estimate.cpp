@@ -2,7 +2,7 @@
 //
 // The constants were fitted to the block times that the Sailor authors published (eth-easl/sailor, commit 16eebd4: four
 // models on seven GPU types, fp32 and tf32, Megatron-DeepSpeed without fused attention) at tensor parallel 1 and
-// micro-batches from 2 on. Heads and embeddings are from OPT-350 alone. Nothing was fitted for bf16 and fp16:
+// micro-batches from 2 on. Heads and embeddings are from OPT-350 alone. Nothing was fitted for bf16, fp16 and fp8:
 // their efficiencies are those of kernels that others measured.
 #include "profile/estimate.hpp"
 #include "profile/advice.hpp"
@@ -156,6 +156,36 @@ Flop experts_flop(const Model& model, double tokens) {
               experts.feed_forward);
 }
 
+/// Values of a block on this rank that its linear layers multiply, for one micro-batch.
+struct LinearValues {
+  double inputs = 0.0;
+  double outputs = 0.0;
+  double kept = 0.0;  // inputs that nothing else needs again: the outputs of norms and of the activation function
+  double kept_in_both = 0.0;  // inputs that are also kept in 16 bits: the outputs of attention and of ReLU
+};
+LinearValues linear_values(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
+  const double tokens = tokens_of(key);
+  const double t = key.tensor_parallel;
+  const int block = block_of(model, key);
+  const double copies = model.has_experts(block) ? model.experts.per_token : 1.0;  // of a token, for its experts
+  const double feed_forward = model.active_feed_forward(block) / t;
+  const double attended = model.attended_width() / t;
+  const double projected = (model.query_width() + model.key_width() + model.value_width()) / t;
+  LinearValues values;
+  values.kept_in_both = tokens * attended;
+  const double normed = tokens * model.hidden * (1.0 + copies);  // every rank multiplies all of it
+  const double gathered = kernels.sequence_parallel && !kernels.keeps_gathered_inputs ? t : 1.0;
+  values.kept = normed / gathered;
+  (model.activation == Activation::relu && !model.has_gate() ? values.kept_in_both : values.kept) +=
+      tokens * feed_forward;
+  values.inputs = normed + tokens * (attended + feed_forward);
+  values.outputs = tokens * (projected + model.hidden * (1.0 + copies) + (model.has_gate() ? 2.0 : 1.0) * feed_forward);
+  return values;
+}
+// Rounding to 8 bits reads two bytes and writes one, and another one transposed: products of 8-bit numbers of Hopper
+// take only matrices whose rows are summed over, and the backward pass sums over the others (Transformer Engine).
+constexpr double rounding_bytes = 4.0;
+
 /// Bytes that pass between processor and memory.
 struct Traffic {
   double forward = 0.0;
@@ -219,6 +249,11 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       if (key.recompute == Recompute::selective) kept = all - scores - (again ? arrays.attended : 0.0);
       if (key.recompute == Recompute::full) kept = arrays.own_hidden;
       sizes.activation = Bytes(kept);
+      if (key.precision == Precision::fp8 && key.recompute != Recompute::full) {
+        const LinearValues values = linear_values(model, key, kernels);
+        // Frameworks that make the outputs of norms and activation functions again keep neither.
+        sizes.activation += Bytes(values.kept_in_both - (again ? 0.0 : values.kept));
+      }
       // Gradients of the scores and of the widest array; everything that is recomputed.
       sizes.workspace = Bytes(scores + (again ? 3.0 * arrays.hidden + arrays.widest : arrays.hidden) + all - kept);
       // A ring holds keys and values that arrive while others are in use, and the same for their gradients; an
@@ -308,6 +343,15 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
   const Launches launches = launches_of(key.kind);
   work.forward_flop = flop;
   work.backward_flop = flop * 2.0;
+  const bool in_fp8 = key.precision == Precision::fp8 && key.kind == LayerKind::block;
+  if (in_fp8) {
+    work.forward_fp8 = fused ? flop : flop - unfused_attention(model, tokens, key.sequence_length) / t;
+    work.backward_fp8 = work.forward_fp8 * 2.0;
+    const LinearValues values = linear_values(model, key, kernels);
+    traffic.forward += rounding_bytes * values.inputs;
+    traffic.backward += rounding_bytes * values.outputs;
+    if (kernels.rounds_weights_each_pass) add({1.0, 1.0}, rounding_bytes * parameters);
+  }
   work.forward_traffic = Bytes(traffic.forward);
   work.backward_traffic = Bytes(traffic.backward);
   work.forward_launches = launches.forward;
@@ -321,6 +365,7 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
     }
   } else if (key.kind == LayerKind::block && key.recompute == Recompute::full) {
     work.backward_flop += work.forward_flop;
+    work.backward_fp8 += work.forward_fp8;
     work.backward_attention += work.forward_attention;
     work.backward_traffic += work.forward_traffic;
     work.backward_launches += work.forward_launches;
@@ -329,6 +374,7 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
   if (key.tensor_parallel == 1) work.forward_all_reduces = work.backward_all_reduces = 0;
   // AdamW in fp32: four arrays read, three written, the gradient zeroed.
   work.update_traffic = Bytes(8.0 * 4.0 * parameters);
+  if (in_fp8 && !kernels.rounds_weights_each_pass) work.update_traffic += Bytes(rounding_bytes * parameters);
   return work;
 }
 
@@ -390,6 +436,7 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
   // CPU cores run Sailor's own runtime, which launches an operation with a function call.
   if (kind == DeviceKind::cpu)
     return {.compute = 0.5,
+            .compute_fp8 = 0.5,
             .attention_forward = 0.5,
             .attention_backward = 0.5,
             .memory = 0.5,
@@ -398,6 +445,7 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
   // Launches: a framework in Python. Links: NVLink of V100, A100 and H100 has 0.11 to 0.19 of the memory's bandwidth;
   // all-reduces over PCIe take ten times longer.
   Efficiency efficiency{.compute = 0.85,
+                        .compute_fp8 = 0.0,
                         .attention_forward = 0.5,
                         .attention_backward = 0.4,
                         .memory = 0.8,
@@ -406,8 +454,10 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
   if (value_bytes(precision) < 4.0) {
     // Four fifths of the best published kernels on H100 and H200: matrix products 794 of 989 TFLOP/s
     // (stas00/ml-engineering); fused attention, sequences of 8,192, 644 forward and 541 backward (cuDNN 9.19,
-    // NVIDIA/cudnn-frontend @3929da2). RMSNorm moves 3.7 of 4.8 TB/s (ibid.).
+    // NVIDIA/cudnn-frontend @3929da2). RMSNorm moves 3.7 of 4.8 TB/s (ibid.). Products in fp8: 1,474 of 1,979 TFLOP/s
+    // by cuBLASLt on an H100 (experiments/results/2026-11-26-h100.md).
     efficiency.compute = 0.65;
+    efficiency.compute_fp8 = 0.6;
     efficiency.attention_forward = 0.52;
     efficiency.attention_backward = 0.44;
     efficiency.memory = 0.75;
@@ -420,6 +470,7 @@ Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
   if (precision == Precision::tf32 && gpu.peak_tf32.value() > 0.0) peak = gpu.peak_tf32;
   if (precision == Precision::bf16) peak = gpu.peak_bf16;
   if (precision == Precision::fp16) peak = gpu.peak_fp16;
+  if (precision == Precision::fp8) peak = gpu.peak_fp8;
   if (peak.value() > 0.0 && gpu.memory_bandwidth.value() > 0.0) return peak;
   // CPUs compute in every precision, even if slowly.
   return fail(ErrorCode::not_found,
@@ -431,24 +482,29 @@ Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
 
 Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,
                             std::optional<Seconds> all_reduce, const LayerKernels& kernels) {
-  const auto peak = peak_rate(gpu, precision);
+  const bool in_fp8 = precision == Precision::fp8;
+  const auto peak = peak_rate(gpu, in_fp8 ? Precision::bf16 : precision);
   if (!peak) return fail(peak.error());
+  const auto peak_fp8 = in_fp8 ? peak_rate(gpu, Precision::fp8) : peak;
+  if (!peak_fp8) return fail(peak_fp8.error());
   const Efficiency efficiency =
       kernels.efficiency && gpu.kind == DeviceKind::gpu ? *kernels.efficiency : generic_efficiency(gpu.kind, precision);
   const BytesPerSecond memory = gpu.memory_bandwidth * efficiency.memory;
   if (!all_reduce && tensor_parallel > 1)
     all_reduce = work.all_reduce * (2.0 * (tensor_parallel - 1) / tensor_parallel) /
                  (gpu.memory_bandwidth * efficiency.link_share);
-  auto pass = [&](Flop flop, Seconds attention, Bytes traffic, int launches, int all_reduces) {
-    const Seconds busy = flop / (*peak * efficiency.compute) + attention + traffic / memory;
+  auto pass = [&](Flop flop, Flop fp8, Seconds attention, Bytes traffic, int launches, int all_reduces) {
+    Seconds busy = (flop - fp8) / (*peak * efficiency.compute) + attention + traffic / memory;
+    if (fp8.value() > 0.0) busy += fp8 / (*peak_fp8 * efficiency.compute_fp8);
     return std::max(busy, efficiency.launch * launches) + all_reduce.value_or(Seconds(0.0)) * all_reduces;
   };
-  return LayerTimes{
-      .forward = pass(work.forward_flop, work.forward_attention / (*peak * efficiency.attention_forward),
-                      work.forward_traffic, work.forward_launches, work.forward_all_reduces),
-      .backward = pass(work.backward_flop, work.backward_attention / (*peak * efficiency.attention_backward),
-                       work.backward_traffic, work.backward_launches, work.backward_all_reduces),
-      .update = pass(Flop(0.0), Seconds(0.0), work.update_traffic, 1, 0)};
+  return LayerTimes{.forward = pass(work.forward_flop, work.forward_fp8,
+                                    work.forward_attention / (*peak * efficiency.attention_forward),
+                                    work.forward_traffic, work.forward_launches, work.forward_all_reduces),
+                    .backward = pass(work.backward_flop, work.backward_fp8,
+                                     work.backward_attention / (*peak * efficiency.attention_backward),
+                                     work.backward_traffic, work.backward_launches, work.backward_all_reduces),
+                    .update = pass(Flop(0.0), Flop(0.0), Seconds(0.0), work.update_traffic, 1, 0)};
 }
 
 }  // namespace sailor

@@ -33,6 +33,7 @@ std::string_view to_string(ContextExchange exchange);
 /// Share of the catalogue's rates that a training framework reaches.
 struct Efficiency {
   double compute = 0.0;            ///< matrix products: share of the peak rate
+  double compute_fp8 = 0.0;        ///< those of 8-bit numbers: share of their peak rate
   double attention_forward = 0.0;  ///< fused attention: share of the peak rate
   double attention_backward = 0.0;
   double memory = 0.0;      ///< everything else: share of the memory bandwidth
@@ -58,6 +59,8 @@ struct LayerKernels {
   /// Tokens that the busiest expert-parallel rank gets, as a multiple of the mean. It scales the work of the experts
   /// and the messages to them, only where experts are divided among ranks.
   double expert_imbalance = 1.0;
+  /// Precision::fp8: weights are rounded to 8 bits for each pass, not once an iteration.
+  bool rounds_weights_each_pass = false;
   bool fused_norms = false;                ///< an RMS norm is one kernel, which keeps only its input and its output
   std::optional<Efficiency> efficiency{};  ///< of its kernels on GPUs; std::nullopt: generic_efficiency()
 };
@@ -66,6 +69,8 @@ struct LayerKernels {
 struct LayerWork {
   Flop forward_flop{};       ///< matrix products, including those of unfused attention
   Flop backward_flop{};      ///< including recomputation (LayerKey::recompute)
+  Flop forward_fp8{};        ///< the part of forward_flop that multiplies numbers of 8 bits (Precision::fp8)
+  Flop backward_fp8{};       ///< likewise of backward_flop
   Flop forward_attention{};  ///< fused attention
   Flop backward_attention{};
   Bytes forward_traffic{};  ///< between processor and memory
@@ -115,11 +120,12 @@ struct LayerSizes {
   Bytes workspace{};
 };
 /// Activations follow Korthikanti et al. 2022, equations 1 and 2, with values of one size, attention scores that are
-/// kept once (unfused) or not at all, and no dropout masks; see estimate.cpp.
+/// kept once (unfused) or not at all, and no dropout masks; see estimate.cpp. Under Precision::fp8 the inputs of a
+/// block's linear layers are kept in 8 bits.
 LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKernels& kernels = {});
 
-/// Peak rate in a number format: tf32 falls back to fp32 where the device has none. Errors: not_found (no bf16 or
-/// fp16).
+/// Peak rate in a number format: tf32 falls back to fp32 where the device has none. Errors: not_found (no bf16, fp16 or
+/// fp8).
 Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision);
 
 struct LayerTimes {
@@ -130,6 +136,7 @@ struct LayerTimes {
 /// Compute time plus memory time, at least the launches, plus the all-reduces over tensor-parallel ranks:
 ///   max(flop / (compute·peak) + attention / (attention_...·peak) + traffic / (memory·bandwidth), launches·launch) +
 ///   all_reduces·all_reduce.
+/// Under Precision::fp8 the products of 8-bit numbers run at compute_fp8·peak, and all else at the rates of bf16.
 /// The two are added, instead of taking the larger: products and element-wise operations follow each other.
 /// `all_reduce`: time of one all-reduce; without it, a ring over a link of `link_share`. `kernels`: only its efficiency
 /// is used. Errors as peak_rate().

@@ -261,7 +261,8 @@ LayerRows::Found Profile::find_memory(const LayerKey& key, LayerKind kind, int f
   const Precision other = key.precision == Precision::tf32   ? Precision::fp32
                           : key.precision == Precision::fp32 ? Precision::tf32
                           : key.precision == Precision::bf16 ? Precision::fp16
-                                                             : Precision::bf16;
+                          : key.precision == Precision::fp16 ? Precision::bf16
+                                                             : key.precision;
   for (const std::string_view gpu : {std::string_view(key.gpu), std::string_view(any_gpu)})
     for (const Precision precision : {key.precision, other}) {
       const LayerRows::Series series = series_of(key, precision, gpu);

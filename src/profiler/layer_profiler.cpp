@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "core/terminal.hpp"
+#include "profile/estimate.hpp"
 #include "profile/store.hpp"
 #include "profiler/layer_batch.hpp"
 #include "profiler/layer_chain.hpp"
@@ -442,14 +443,48 @@ class CombinationRun {
   runtime::Shard shard_;
 };
 
+/// LayerSettings::blocks where it is 0, the same on all ranks.
+int usual_blocks(const Model& model, const LayerSettings& settings, const runtime::Device& device,
+                 const runtime::World& world, int ranks_of_host) {
+  constexpr double fewest = 4.0;
+  // The head's products are the largest, and a GPU at its power limit computes the slower the larger they are. Beside
+  // four blocks the head takes so much of the time that blocks are measured at a clock that no training has: on an H100
+  // iterations were predicted 2 to 5 % too long, and with 16 blocks half of that
+  // (experiments/results/2026-11-26-h100.md).
+  constexpr double most_on_gpus = 16.0;
+  double blocks = fewest;
+  if (!device.computes_on_host() && !settings.micro_batches.empty()) {
+    Bytes room = device.available_memory(ranks_of_host);
+    if (settings.memory_limit > Bytes(0)) room = std::min(room, settings.memory_limit);
+    const auto bytes_of = [&](LayerKind kind) {
+      const LayerKey key{.model = model.name,
+                         .precision = settings.precision,
+                         .tensor_parallel = settings.tensor_parallel.front(),
+                         .micro_batch = *std::max_element(settings.micro_batches.begin(), settings.micro_batches.end()),
+                         .sequence_length = settings.sequence_length,
+                         .kind = kind};
+      const LayerSizes sizes = layer_sizes(model, key, {.attention = Attention::fused, .recomputes_elementwise = true});
+      // Values, gradients, two moments, and master weights of 16-bit values.
+      const double state = value_bytes(settings.precision) < 4.0 ? 2.0 + 4.0 + 12.0 : 4.0 + 4.0 + 8.0;
+      return Bytes(state * static_cast<double>(sizes.parameters)) + sizes.activation + sizes.workspace;
+    };
+    constexpr double share = 0.8;  // what else is there, is not reckoned
+    const Bytes ends = bytes_of(LayerKind::embedding) + bytes_of(LayerKind::head);
+    blocks = std::clamp(std::floor((room * share - ends) / bytes_of(LayerKind::block)), fewest, most_on_gpus);
+  }
+  return static_cast<int>(-world.control.max(-blocks));
+}
+
 }  // namespace
 
-Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& settings, runtime::Device& device,
+Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& given, runtime::Device& device,
                                       const runtime::World& world,
                                       const std::function<void(const LayerProgress&)>& show,
                                       const std::function<bool()>& stop_asked) {
   const std::vector<std::vector<int>> hosts = ranks_by_host(world.control);
-  const std::vector<std::string> gpus = runtime::all_texts(world.control, settings.gpu);
+  const std::vector<std::string> gpus = runtime::all_texts(world.control, given.gpu);
+  LayerSettings settings = given;
+  if (settings.blocks == 0) settings.blocks = usual_blocks(model, given, device, world, most_ranks_of_a_host(hosts));
   std::vector<Combination> left_out;
   const std::vector<Combination> all = combinations_of(settings, most_ranks_of_a_host(hosts), left_out);
   const CombinationRun::Context context{model, settings, device, world, hosts, gpus, stop_asked};

@@ -24,7 +24,7 @@ struct LayerSettings {
   std::vector<int> micro_batches{};  ///< sequences
   int sequence_length = 0;           ///< tokens
   std::set<LayerKind> kinds{LayerKind::embedding, LayerKind::block, LayerKind::final_norm, LayerKind::head};
-  int blocks = 4;                       ///< distinct blocks in the chain, at most
+  int blocks = 0;                       ///< distinct blocks in the chain, at most; 0: 4 on CPUs, up to 16 on GPUs
   std::vector<int> tensor_parallel{1};  ///< degrees: this many neighbouring ranks of a host run the layers together
   std::vector<Recompute> recompute{Recompute::none};
   Precision precision = Precision::fp32;

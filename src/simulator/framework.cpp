@@ -38,7 +38,8 @@ std::map<Precision, StateBytes> read_state(const TomlTable& root) {
                         .copy = bytes("copy_bytes", 0.0)};
   }
   if (state.empty())
-    root.reject("state", "[state] has no precision", "add [state.fp32], [state.tf32], [state.bf16] or [state.fp16]");
+    root.reject("state", "[state] has no precision",
+                "add [state.fp32], [state.tf32], [state.bf16], [state.fp16] or [state.fp8]");
   return state;
 }
 
@@ -122,6 +123,7 @@ Efficiency read_efficiency(const TomlTable& table) {
   constexpr NumberRange share{.minimum = 0.01, .maximum = 1.0};
   Efficiency efficiency = generic_efficiency(DeviceKind::gpu, Precision::bf16);
   efficiency.compute = table.number("compute", share);
+  efficiency.compute_fp8 = table.number_or("compute_fp8", efficiency.compute_fp8, share);
   efficiency.attention_forward = table.number("attention_forward", share);
   efficiency.attention_backward = table.number("attention_backward", share);
   efficiency.memory = table.number("memory", share);
@@ -142,6 +144,7 @@ void read_layers(const TomlTable& table, Framework& framework) {
     table.reject("keeps_gathered_inputs",
                  "'layers.keeps_gathered_inputs' is true, but without sequence_parallel nothing is gathered",
                  "set sequence_parallel = true, or remove it");
+  framework.kernels.rounds_weights_each_pass = table.boolean_or("rounds_weights_each_pass", false);
   framework.kernels.fused_norms = table.boolean_or("fused_norms", false);
   framework.states_expert_imbalance = table.has("expert_imbalance");
   framework.kernels.expert_imbalance = table.number_or("expert_imbalance", 1.0, {.minimum = 1.0, .maximum = 1000.0});

@@ -13,12 +13,24 @@ namespace sailor::simulator {
 
 namespace {
 
-/// Share of a block's forward FLOP that Recompute::selective computes twice.
-double score_share(const Model& model, int sequence_length, const LayerKernels& kernels) {
+/// How much longer a product takes in 16 bits than in 8: attention's products, where those of linear layers have 8.
+double slowness_of_attention(const Environment& env, const LayerKey& key) {
+  if (key.precision != Precision::fp8) return 1.0;
+  const auto gpu = env.gpus.find(key.gpu);
+  if (!gpu) return 1.0;
+  const auto wide = peak_rate(*gpu, Precision::bf16);
+  const auto narrow = peak_rate(*gpu, Precision::fp8);
+  return wide && narrow ? *narrow / *wide : 1.0;
+}
+
+/// Share of a block's forward FLOP, those of attention counted `slowness` times, that Recompute::selective computes
+/// twice.
+double score_share(const Model& model, int sequence_length, const LayerKernels& kernels, double slowness) {
   // forward_flop() counts the half that a causal mask keeps, as fused attention does; other kernels compute all of it.
   const double computed = kernels.attention == Attention::fused ? 1.0 : 2.0;
   const double without = model.forward_flop(LayerKind::block, 1.0, 0).value();
-  const double scores = computed * (model.forward_flop(LayerKind::block, 1.0, sequence_length).value() - without);
+  const double scores =
+      slowness * computed * (model.forward_flop(LayerKind::block, 1.0, sequence_length).value() - without);
   return scores / (without + scores);
 }
 
@@ -54,7 +66,7 @@ LayerCost with_recompute(LayerCost cost, const LayerKey& key, const Environment&
     kept = cost.output;  // as large as its input
   } else {
     const LayerKernels& kernels = env.framework.kernels;
-    add(score_share(env.model, key.sequence_length, kernels));
+    add(score_share(env.model, key.sequence_length, kernels, slowness_of_attention(env, key)));
     // At least the other arrays of a block, by formula; exactly those if no scores are kept.
     const double least = layer_sizes(env.model, key, kernels).activation /
                          layer_sizes(env.model, without_recompute(key), kernels).activation;

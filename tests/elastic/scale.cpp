@@ -3,24 +3,30 @@
 // - What every rank computes by itself to find the newest version and who sends what to whom, after one of the ranks of
 //   a plan is lost: CPU time of one rank. The ranks of a cluster do this at the same time.
 // - The real control plane and the real trainer, rehearsed: a controller, and a member for each rank, over sockets of
-//   this machine, with tokens for tensors and the simulator's times of GH200 (runtime/rehearsal). The ranks train
+//   this machine, with tokens for tensors and the simulator's times of GH200 (runtime/rehearsal). They are threads of a
+//   few processes, since one may not open enough files for the connections of 1,024 ranks. The ranks train
 //   OPT-30B in pipelines of 8 stages of 4 tensor-parallel ranks, a node for each stage, and one node is spare. One rank
 //   dies in the middle of an iteration; its stage moves to the spare node, whose ranks take the state from replicas.
 //   Measured: until the next epoch begins, on this machine, whose cores do the work of all ranks one after the other;
 //   from there to the end of recover(), and to that of the next iteration, by the devices' clock. CPU time of recover()
 //   on a rank is part of that clock.
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -182,18 +188,42 @@ class RecoveryTimes final : public runtime::CommunicationTimes {
   rehearsal::PlanTimes of_plan_;
 };
 
+/// Shared by processes.
 struct Restart {
-  explicit Restart(int members) : all(members) {}
-  int all;  // members, the spare ones included
   std::atomic<int> joined{0};
+  std::atomic<bool> failed{false};
   std::atomic<double> lost{0.0};  // s, of the steady clock
   // The largest of all ranks in the second epoch:
-  std::mutex mutex;
-  double begun = 0.0;      // s, of the steady clock
-  double recovered = 0.0;  // s, of the devices' clock
-  double cpu = 0.0;        // s, of recover()
-  double trained = 0.0;    // s, of the devices' clock: end of an iteration
-  double sent = 0.0;       // bytes of all ranks
+  std::atomic<double> begun{0.0};      // s, of the steady clock
+  std::atomic<double> recovered{0.0};  // s, of the devices' clock
+  std::atomic<double> cpu{0.0};        // s, of recover()
+  std::atomic<double> trained{0.0};    // s, of the devices' clock: end of an iteration
+  std::atomic<double> sent{0.0};       // bytes of all ranks
+};
+static_assert(std::atomic<double>::is_always_lock_free, "processes share them");
+
+void raise_to(std::atomic<double>& largest, double value) {
+  for (double known = largest; known < value && !largest.compare_exchange_weak(known, value);) {
+  }
+}
+
+/// Memory that processes which this one starts share with it.
+class SharedRestart {
+ public:
+  SharedRestart()
+      : memory_(::mmap(nullptr, sizeof(Restart), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) throw std::runtime_error("there is no memory that processes can share");
+    restart_ = new (memory_) Restart;
+  }
+  ~SharedRestart() { ::munmap(memory_, sizeof(Restart)); }
+  SharedRestart(const SharedRestart&) = delete;
+  SharedRestart& operator=(const SharedRestart&) = delete;
+  Restart& operator*() const { return *restart_; }
+  Restart* operator->() const { return restart_; }
+
+ private:
+  void* memory_;
+  Restart* restart_;
 };
 
 /// A member through its epochs.
@@ -265,7 +295,6 @@ class Rank {
     world.control.barrier();
     const double recovered = clock.now().value();
     if (member_->epoch() == 2) {
-      const std::scoped_lock lock(restart_.mutex);
       restart_.sent += static_cast<double>(recovery->sent_bytes);
     }
     state_ = std::move(recovery->state);
@@ -286,18 +315,17 @@ class Rank {
     const bool is_second = member_->epoch() == 2;
     for (bool is_first = true; state_->iteration() < iterations; is_first = false) {
       if (!is_second && state_->iteration() == 1 && number_ == ranks / 2) {
-        while (restart_.joined < restart_.all) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        while (restart_.joined < ranks + ranks_per_host) std::this_thread::sleep_for(std::chrono::milliseconds(20));
         restart_.lost = now();
         state_.reset();
         return false;  // without a word
       }
       (void)trainer.run();
       if (is_second && is_first) {
-        const std::scoped_lock lock(restart_.mutex);
-        restart_.begun = std::max(restart_.begun, begun);
-        restart_.recovered = std::max(restart_.recovered, recovered);
-        restart_.cpu = std::max(restart_.cpu, cpu);
-        restart_.trained = std::max(restart_.trained, clock.now().value());
+        raise_to(restart_.begun, begun);
+        raise_to(restart_.recovered, recovered);
+        raise_to(restart_.cpu, cpu);
+        raise_to(restart_.trained, clock.now().value());
       }
       progress.iteration = state_->iteration();
       progress.time = Seconds(1.0);
@@ -317,6 +345,25 @@ class Rank {
   std::unique_ptr<runtime::Member> member_;
 };
 
+/// Runs ranks first ... last - 1. Returns 0, or 1 where one failed.
+int run_members(int first, int last, const std::filesystem::path& folder, Simulated& simulated, Restart& restart) {
+  std::vector<std::thread> members;
+  for (int number = first; number < last; ++number)
+    members.emplace_back([&, number] {
+      try {
+        Rank(folder, number, simulated, restart).run();
+      } catch (const std::exception& error) {
+        if (!restart.failed.exchange(true)) fmt::print(stderr, "rank {}: {}\n", number, error.what());
+      }
+    });
+  for (std::thread& member : members) member.join();
+  return restart.failed ? 1 : 0;
+}
+
+// A rank of 1,024 keeps 62 connections to the other 31 replicas alone, and a process may open 20,000 files on many
+// machines: a quarter of 1,024 ranks and the spare ones.
+constexpr int most_ranks_of_a_process = 257;
+
 void run_restart(int ranks, const Model& model, const std::string& profiles, Restart& restart) {
   const auto folder = std::filesystem::temp_directory_path() / fmt::format("sailor_scale_{}_{}", ::getpid(), ranks);
   std::filesystem::create_directories(folder);
@@ -335,20 +382,26 @@ void run_restart(int ranks, const Model& model, const std::string& profiles, Res
           },
       .beat = {},
       .stop_request = {}};
-  std::atomic<bool> failed = false;
-  std::vector<std::thread> members;
-  for (int number = 0; number < restart.all; ++number)
-    members.emplace_back([&, number] {
-      try {
-        Rank(folder, number, simulated, restart).run();
-      } catch (const std::exception& error) {
-        if (!failed.exchange(true)) fmt::print(stderr, "rank {}: {}\n", number, error.what());
-      }
-    });
+  const int all = ranks + ranks_per_host;  // a spare node
+  std::vector<pid_t> processes;
+  std::fflush(nullptr);
+  for (int first = 0; first < all; first += most_ranks_of_a_process) {
+    const pid_t process = ::fork();
+    if (process == 0) {
+      (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);  // it ends with this process
+      ::_exit(run_members(first, std::min(all, first + most_ranks_of_a_process), folder, simulated, restart));
+    }
+    if (process < 0) throw std::runtime_error("no process can be started");
+    processes.push_back(process);
+  }
   const auto status = elastic::control(settings);
-  for (std::thread& member : members) member.join();
-  std::filesystem::remove_all(folder);
   if (!status) throw std::runtime_error(status.error().message());
+  bool failed = false;
+  for (const pid_t process : processes) {
+    int ended = 0;
+    failed = ::waitpid(process, &ended, 0) != process || ended != 0 || failed;
+  }
+  std::filesystem::remove_all(folder);
   if (failed || *status != 0 || restart.trained == 0.0) throw std::runtime_error("the training did not go on");
 }
 
@@ -372,8 +425,8 @@ int run(int argc, char** argv) {
     if (ranks < 2 * ranks_per_pipeline || ranks % ranks_per_pipeline != 0)
       throw std::runtime_error(
           fmt::format("'{}' is no number of ranks: two or more pipelines of {}", argv[i], ranks_per_pipeline));
-    Restart restart(ranks + ranks_per_host);
-    run_restart(ranks, *model, argv[1], restart);
+    const SharedRestart restart;
+    run_restart(ranks, *model, argv[1], *restart);
     // Only the stage of the rank that died moves: value and moments in fp32.
     const Plan plan = plan_for(ranks, *model, false);
     double largest = 0.0;
@@ -383,13 +436,13 @@ int run(int argc, char** argv) {
         parameters += static_cast<double>(model->layer_parameters(layer));
       largest = std::max(largest, parameters);
     }
-    if (restart.sent > 1.05 * 12.0 * largest)
+    if (restart->sent > 1.05 * 12.0 * largest)
       throw std::runtime_error(fmt::format("{:.1f} GiB were moved, but a stage has no more than {:.1f}",
-                                           Bytes(restart.sent) / gib, Bytes(12.0 * largest) / gib));
+                                           Bytes(restart->sent) / gib, Bytes(12.0 * largest) / gib));
     fmt::print("{:>5}  {:>25.3f}  {:>6.3f}  {:>18.2f}  {:>10.1f}  {:>27.2f}  {:>9.2f}  {:>33.2f}\n", ranks,
                seconds_of_decision(ranks, *model, false), seconds_of_decision(ranks, *model, true),
-               restart.begun - restart.lost, Bytes(restart.sent) / gib, restart.recovered, restart.cpu,
-               restart.trained - restart.recovered);
+               restart->begun - restart->lost, Bytes(restart->sent) / gib, restart->recovered, restart->cpu,
+               restart->trained - restart->recovered);
     std::fflush(stdout);
   }
   return 0;

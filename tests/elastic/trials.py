@@ -23,6 +23,8 @@ import time
 KINDS = ("kill", "kill-two", "freeze", "freeze-two", "controller", "controller-freeze", "supervisor", "join", "node",
          "both-holders", "stop", "exclude", "request")
 
+ONE_GPU = "one"  # which all processes share
+
 # What the controller looks at once a second, or thinks over, must not come after the end of a fast training.
 SLOW_KINDS = ("join", "exclude", "request")
 SLOW_KINDS_ITERATIONS = 10  # times as many
@@ -81,8 +83,10 @@ def plan_text(pipelines):
 
 class Trial:
     """The processes of one training."""
+    profile = "published"  # store of the planner and of predictions
 
     def __init__(self, programs, folder, plan, iterations, every=20, plans_anew=False, gpus=None):
+        """gpus: None (CPUs), ONE_GPU, or the module that emulates GPUs."""
         self.programs, self.folder, self.plan, self.plans_anew, self.gpus = programs, folder, plan, plans_anew, gpus
         self.iterations, self.every = iterations, every
         self.ranks = []
@@ -92,13 +96,15 @@ class Trial:
         for name in list(self.environment):
             if name.startswith(("SLURM", "SAILOR", "OMPI", "PMI")):
                 del self.environment[name]
-        if gpus:
+        if gpus == ONE_GPU:
+            self.environment |= {"CUDA_VISIBLE_DEVICES": "0", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+        elif gpus:
             self.environment |= {"SAILOR_GPU_MODULE": gpus, "SAILOR_EMULATED_GPUS": "16"}
         self.controller_log = open(os.path.join(folder, "controller.log"), "ab")
         self.start_controller()
 
     def start_controller(self):
-        more = ["--profile", "published", "--models", os.path.join(os.path.dirname(self.plan), "models")]
+        more = ["--profile", self.profile, "--models", os.path.join(os.path.dirname(self.plan), "models")]
         self.controller = subprocess.Popen(
             [self.programs + "/sailor-controller", os.path.join(self.folder, "run"), "--plan", self.plan, "--wait", "60"] +
             (more if self.plans_anew else []),
@@ -108,7 +114,9 @@ class Trial:
         environment = dict(self.environment, SLURMD_NODENAME=node)
         if rank is not None:
             environment["SAILOR_RANK"] = str(rank)
-        if self.gpus:  # a GPU for each process of a node
+        if self.gpus == ONE_GPU:  # NCCL lets processes share a GPU only if they seem to be on different hosts
+            environment["NCCL_HOSTID"] = f"process-{len(self.ranks)}"
+        elif self.gpus:  # a GPU for each process of a node
             environment["SLURM_LOCALID"] = str(sum(process.node == node for process in self.ranks))
         log = open(os.path.join(self.folder, f"rank-{len(self.ranks)}.log"), "ab")
         self.logs.append(log.name)
@@ -256,7 +264,7 @@ def disturb(trial, kind, rng, ranks):
 
 def check_run_file(trial, kind, iterations, events):
     """sailor-simulate finds every iteration and every change in it."""
-    report = subprocess.run([trial.programs + "/sailor-simulate", trial.plan, "--profile", "published", "--models",
+    report = subprocess.run([trial.programs + "/sailor-simulate", trial.plan, "--profile", trial.profile, "--models",
                              os.path.join(os.path.dirname(trial.plan), "models"), "--format", "json",
                              "--against", os.path.join(trial.folder, "run.h5")],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=trial.environment, text=True)
@@ -274,7 +282,7 @@ def check_run_file(trial, kind, iterations, events):
 def check_trace(trial, events):
     """The trace of the whole training has every epoch of every member, every interruption and every other event."""
     path = os.path.join(trial.folder, "elastic.json")
-    report = subprocess.run([trial.programs + "/sailor-report", os.path.join(trial.folder, "run.h5"), "--profile", "published",
+    report = subprocess.run([trial.programs + "/sailor-report", os.path.join(trial.folder, "run.h5"), "--profile", trial.profile,
                              "--models", os.path.join(os.path.dirname(trial.plan), "models"), "--elastic-trace", path,
                              "--events", os.path.join(trial.folder, "run", "events.jsonl")],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=trial.environment, text=True)
@@ -379,11 +387,18 @@ def main():
     parser.add_argument("--kinds", default=",".join(KINDS), help="of disturbance, in turn [all]")
     parser.add_argument("--plan", choices=[plan[0] for plan in PLANS + [SIXTEEN_RANKS]], help="of every trial [one at random]")
     parser.add_argument("--iterations", type=int, default=60)
-    parser.add_argument("--emulated-gpus", metavar="MODULE",
+    devices = parser.add_mutually_exclusive_group()
+    devices.add_argument("--emulated-gpus", metavar="MODULE",
                         help="train on the GPUs that this module emulates (tests/fakes/cuda), with its NCCL; the undisturbed "
                         "training stays on a CPU")
+    devices.add_argument("--one-gpu", action="store_true",
+                        help="train on this machine's GPU, which all processes share, over NCCL; the undisturbed training "
+                        "stays on a CPU")
+    parser.add_argument("--profile", default="published", help="profile store of the planner and of predictions [published]")
     parser.add_argument("--write", help="add the results to this file")
     options = parser.parse_args()
+    gpus = ONE_GPU if options.one_gpu else options.emulated_gpus
+    Trial.profile = options.profile
     kinds = options.kinds.split(",")
     plans = [plan for plan in PLANS + [SIXTEEN_RANKS] if plan[0] == options.plan] if options.plan else PLANS
     for kind in kinds:
@@ -411,7 +426,7 @@ def main():
             try:
                 iterations = options.iterations * (SLOW_KINDS_ITERATIONS if kind in SLOW_KINDS else 1)
                 name, again = run_trial(options.programs, root, seed, kind, iterations, reference, plans,
-                                        options.emulated_gpus)
+                                        gpus)
             except (AssertionError, subprocess.TimeoutExpired):
                 failed += 1
                 continue

@@ -139,7 +139,7 @@ int main(int argc, char** argv) {
       std::sort(times.begin(), times.end());
       const double time = times[times.size() / 2];
       const double tokens = static_cast<double>(plan.job.global_batch) * length;
-      const double flop_per_token = 6.0 * static_cast<double>(model.total_parameters()) +
+      const double flop_per_token = 6.0 * static_cast<double>(model.active_parameters()) +
                                     12.0 * model.blocks * static_cast<double>(model.hidden) * length;
       const MemoryUse memory = device.memory_use();
       const double flops = tokens / time * flop_per_token;

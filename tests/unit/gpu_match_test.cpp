@@ -92,18 +92,19 @@ TEST(GpuMatch, SaysWhatAProgramNeedsToComputeThere) {
 
 TEST(GpuCatalogue, HasTheGpusOfToday) {
   for (const char* name :
-       {"H100-80", "H100-PCIe-80", "H100-NVL-94",  "H200-141", "H200-NVL-141", "GH200-96", "GH200-144", "B200",
-        "GB200",   "A100-PCIe-40", "A100-PCIe-80", "A10",      "A40",          "L4",       "L40",       "L40S",
-        "V100-32", "RTX-4090",     "RTX-6000-Ada", "MI250X",   "MI300A",       "MI300X"}) {
+       {"H100-80", "H100-PCIe-80", "H100-NVL-94",  "H200-141",     "H200-NVL-141", "GH200-96", "GH200-144", "B200",
+        "GB200",   "GB300",        "A100-PCIe-40", "A100-PCIe-80", "A10",          "A40",      "L4",        "L40",
+        "L40S",    "V100-32",      "RTX-4090",     "RTX-6000-Ada", "MI250X",       "MI300A",   "MI300X"}) {
     const auto type = catalogue().find(name);
     ASSERT_TRUE(type.has_value()) << name;
     EXPECT_NE(type->source.find("20"), std::string::npos) << name << " has no source with a year";
     EXPECT_FALSE(type->driver_names.empty()) << name;
     // A slip of the pen: rates that no device of these years has.
     EXPECT_GE(type->memory, Bytes(23e9)) << name;
-    EXPECT_LE(type->memory, Bytes(200e9)) << name;
+    EXPECT_LE(type->memory, Bytes(300e9)) << name;
     EXPECT_GT(type->peak_fp32.value(), 10e12) << name;
     EXPECT_LT(type->peak_bf16.value(), 3e15) << name;
+    if (type->peak_fp8.value() > 0.0) EXPECT_NEAR(type->peak_fp8 / type->peak_bf16, 2.0, 0.03) << name;
     EXPECT_GE(type->memory_bandwidth.value(), 0.3e12) << name;
     EXPECT_LE(type->memory_bandwidth.value(), 8e12) << name;
     // For each driver's name there is one.

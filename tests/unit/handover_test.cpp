@@ -170,6 +170,23 @@ TEST(Handover, EveryArgumentIsOneOfMegatrons) {
   }
 }
 
+TEST(Handover, Fp8ReachesMegatronAndNemoBesideBf16) {
+  const auto known = known_names("megatron_arguments.txt");
+  Plan plan = llama_plan({17, 34});
+  plan.job.precision = Precision::fp8;
+  const auto arguments = arguments_of(written(Format::megatron, plan, llama()));
+  EXPECT_TRUE(arguments.contains("--bf16"));
+  EXPECT_EQ(arguments.at("--fp8-format"), "hybrid");
+  EXPECT_TRUE(known.contains("--fp8-format"));
+  EXPECT_NE(written(Format::nemo, plan).find("bf16_with_fp8_mixed"), std::string::npos);
+  expect_refused(Format::torchtitan, plan, llama(), "precision fp8", "--precision bf16");
+  plan.origin.framework = "megatron-deepspeed";
+  expect_refused(Format::deepspeed, plan, llama(), "precision fp8", "--precision bf16");
+  Model odd = llama();
+  odd.feed_forward = 14344;
+  expect_refused(Format::megatron, plan, odd, "feed_forward of 3586 on a rank, no multiple of 16", "--precision bf16");
+}
+
 TEST(Handover, MegatronRefusesWhatItCannotRunAndNamesThePin) {
   const Format megatron = Format::megatron;
   const Model model = llama();

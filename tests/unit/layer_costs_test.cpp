@@ -162,6 +162,47 @@ TEST(Estimate, FusedAttentionComputesTheCausalHalfAndMovesNoScores) {
                    3.5 * 64 * 8);
 }
 
+// 32 hidden values and 8 · 16 of the inner width. Multiplied forward: both norms' outputs (64), attention's (32), the
+// inner values (128); backward the gradients of 12 + 4 + 16 + 4 values of 8 tokens. Rounding a value moves 4 bytes.
+TEST(Estimate, Fp8RoundsTheInputsOfABlocksLinearLayersAndMultipliesThemAtTheirOwnRate) {
+  const LayerKernels fused{.attention = Attention::fused};
+  LayerKey key = block_key();
+  key.precision = Precision::bf16;
+  const LayerWork in_bf16 = layer_work(small_model(), key, fused);
+  const LayerSizes kept_bf16 = layer_sizes(small_model(), key, fused);
+  key.precision = Precision::fp8;
+  const LayerWork work = layer_work(small_model(), key, fused);
+  EXPECT_EQ(in_bf16.forward_fp8, Flop(0));
+  EXPECT_EQ(work.forward_flop, in_bf16.forward_flop);
+  EXPECT_EQ(work.forward_fp8, work.forward_flop);
+  EXPECT_EQ(work.backward_fp8, work.backward_flop);
+  EXPECT_DOUBLE_EQ((work.forward_traffic - in_bf16.forward_traffic).value(), 4.0 * (64 + 32 + 128));
+  EXPECT_DOUBLE_EQ((work.backward_traffic - in_bf16.backward_traffic).value(), 4.0 * 8 * (12 + 4 + 16 + 4));
+  // The norms' outputs in one byte instead of two; those of attention and ReLU in one more.
+  EXPECT_DOUBLE_EQ((layer_sizes(small_model(), key, fused).activation - kept_bf16.activation).value(), -64 + 32 + 128);
+  EXPECT_EQ(layer_sizes(small_model(), key, fused).output, kept_bf16.output);
+
+  GpuType device = gpu(1e3, 1e9);
+  device.peak_bf16 = FlopPerSecond(1e5);
+  EXPECT_FALSE(roofline(work, device, Precision::fp8, 1).has_value());
+  device.peak_fp8 = FlopPerSecond(2e5);
+  const auto times = roofline(work, device, Precision::fp8, 1);
+  ASSERT_TRUE(times);
+  const Efficiency efficiency = generic_efficiency(DeviceKind::gpu, Precision::fp8);
+  EXPECT_DOUBLE_EQ(times->forward.value(), work.forward_flop.value() / (2e5 * efficiency.compute_fp8) +
+                                               work.forward_attention.value() / (1e5 * efficiency.attention_forward) +
+                                               work.forward_traffic.value() / (1e9 * efficiency.memory));
+  // Scores of attention that is not fused are products in bf16; the head has no others.
+  const LayerWork unfused = layer_work(small_model(), key);
+  EXPECT_EQ(unfused.forward_fp8, work.forward_fp8);
+  EXPECT_GT(unfused.forward_flop, unfused.forward_fp8);
+  key.kind = LayerKind::head;
+  EXPECT_EQ(layer_work(small_model(), key).forward_fp8, Flop(0));
+  key.kind = LayerKind::block;
+  key.recompute = Recompute::full;
+  EXPECT_EQ(layer_work(small_model(), key, fused).backward_fp8, work.forward_flop * 3.0);
+}
+
 // Products: 2·(4·16 + 2·64) = 384 per token; scores and values over all 8 tokens 2·2·8·4 = 128: 512·8 in all.
 // Moved: 244 weights once, 11 hidden states twice, the scores 7 times.
 TEST(Estimate, RooflineOfABlockByHand) {

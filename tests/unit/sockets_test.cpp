@@ -1,6 +1,10 @@
 // Control plane and data plane over TCP: their results in memory, and what happens when ranks are lost. Ranks are
 // threads, or processes where they are to be killed.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -9,6 +13,7 @@
 #include <thread>
 
 #include "../fakes/transport_checks.hpp"
+#include "runtime/sockets/socket_transport.hpp"
 #include "socket_ranks.hpp"
 
 namespace sailor::runtime::test {
@@ -65,6 +70,52 @@ TEST(Sockets, CoordinatorsThatAreNotThereAreAnError) {
   EXPECT_NE(joined.error().message().find("the coordinator of the job: cannot connect to 127.0.0.1:1"),
             std::string::npos)
       << joined.error().message();
+}
+
+TEST(Sockets, AProcessThatCanOpenNoMoreFilesSaysSoAndNotThatOthersAreGone) {
+  auto listener = Listener::start();
+  ASSERT_TRUE(listener);
+  const auto on_loopback = (*listener)->addresses().find("127.0.0.1:");
+  ASSERT_NE(on_loopback, std::string::npos);
+  const std::string address =
+      (*listener)->addresses().substr(on_loopback, (*listener)->addresses().find(',', on_loopback) - on_loopback);
+  const Socket client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 200, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<Socket> files;
+  for (int file = ::dup(client.descriptor()); file >= 0; file = ::dup(client.descriptor())) files.emplace_back(file);
+
+  const auto begun = begin_connecting(address);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+  const int connected = ::connect(client.descriptor(), reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+  std::string said;
+  for (int i = 0; i < 500 && said.empty(); ++i) try {
+      (void)(*listener)->take({});
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    } catch (const TransportError& error) {
+      said = error.what();
+    }
+  files.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(connected, 0);
+  ASSERT_FALSE(begun);
+  EXPECT_EQ(begun.error().code, ErrorCode::io);
+  for (const std::string& text : {begun.error().message(), said})
+    EXPECT_NE(text.find("(at most 200); raise the limit (ulimit -n)"), std::string::npos) << text;
+  // When there is room again, it accepts.
+  bool accepts = false;
+  for (int i = 0; i < 500 && !accepts; ++i) try {
+      (void)(*listener)->take({});
+      accepts = true;
+    } catch (const TransportError&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  EXPECT_TRUE(accepts);
 }
 
 /// Exchanges until somebody goes away, and then once more with those that are left; `begun` hears of the first time.

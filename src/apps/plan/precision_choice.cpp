@@ -57,6 +57,7 @@ std::vector<Precision> others(Precision chosen, const simulator::Environment& en
             std::find(measured.begin(), measured.end(), precision) != measured.end());
   };
   std::vector<Precision> found;
+  if (possible(Precision::fp8)) found.push_back(Precision::fp8);
   if (possible(Precision::bf16)) found.push_back(Precision::bf16);
   // On devices with bf16, fp16 is as fast and needs as much memory.
   if (possible(Precision::fp16) && !every_has(gpus, Precision::bf16, catalogue)) found.push_back(Precision::fp16);

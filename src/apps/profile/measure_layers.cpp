@@ -50,8 +50,9 @@ CommandLine layers_command_line() {
                   {.name = "blocks",
                    .type = OptionType::integer,
                    .value_name = "N",
-                   .help = "different blocks in a row, at most; one stands for all",
-                   .default_value = "4",
+                   .help =
+                       "different blocks in a row, at most; one stands for all [default: 4 on CPUs; on GPUs as many "
+                       "as fit into memory, up to 16]",
                    .minimum = 1,
                    .maximum = 1 << 20},
                   {.name = "tensor-parallel",
@@ -154,7 +155,7 @@ std::vector<Recompute> recomputes_of(const std::vector<std::string>& names) {
 profiler::LayerSettings settings_of(const Options& options) {
   profiler::LayerSettings settings{.micro_batches = options.integers("micro-batches"),
                                    .sequence_length = static_cast<int>(options.integer("sequence-length")),
-                                   .blocks = static_cast<int>(options.integer("blocks")),
+                                   .blocks = options.has("blocks") ? static_cast<int>(options.integer("blocks")) : 0,
                                    .tensor_parallel = options.integers("tensor-parallel"),
                                    .recompute = recomputes_of(options.texts("recompute")),
                                    .precision = parse_precision(options.text("precision")).value(),

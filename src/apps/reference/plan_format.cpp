@@ -50,7 +50,8 @@ FileFormat plan_format() {
                      {"global_batch", "integer", "required", "sequences per iteration"},
                      {"sequence_length", "integer", "required", "tokens of a sequence"},
                      {"precision", "string", "required",
-                      "fp32, tf32 (GPUs only), bf16 or fp16; the last two with fp32 master weights"},
+                      "fp32, tf32 (GPUs only), bf16 or fp16, these two with fp32 master weights, or fp8: bf16, but the "
+                      "linear layers of blocks multiply numbers of 8 bits"},
                      {"optimizer", "string", "required", "adamw"}}},
            {.name = "[[pipelines]]",
             .keys = {{"count", "integer", "1", "number of identical pipelines"},
@@ -217,6 +218,8 @@ FileFormat gpu_format() {
                                {"peak_bf16_flop_per_s", "number", "0: not there", "peak rate in bf16, dense, FLOP/s"},
                                {"peak_fp16_flop_per_s", "number", "0: not there",
                                 "peak rate in fp16 with fp32 accumulation, dense, FLOP/s"},
+                               {"peak_fp8_flop_per_s", "number", "0: not there",
+                                "peak rate in fp8 with fp32 accumulation, dense, FLOP/s"},
                                {"memory_bandwidth_bytes_per_s", "number", "required", "bytes per second"},
                                {"node_link_bytes_per_s", "number", "0: not known",
                                 "bytes per second in one direction to the other GPUs of a node"},

@@ -16,7 +16,7 @@ namespace {
 nlohmann::ordered_json device(const char* kind, bool on_gpus) {
   std::vector<std::string> precisions;
   for (const Precision precision : all_precisions)
-    if (check_precision(precision, on_gpus)) precisions.emplace_back(to_string(precision));
+    if (is_trainable(precision) && check_precision(precision, on_gpus)) precisions.emplace_back(to_string(precision));
   return {{"kind", kind}, {"precisions", precisions}};
 }
 

@@ -118,7 +118,7 @@ class Log {
     for (const char* name :
          {"micro_batch_size", "global_batch_size", "seq_length", "num_layers", "hidden_size", "data_parallel_size",
           "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-          "expert_model_parallel_size", "bf16", "fp16", "recompute_granularity", "recompute_method",
+          "expert_model_parallel_size", "bf16", "fp16", "fp8", "recompute_granularity", "recompute_method",
           "recompute_num_layers", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"})
       if (auto value = argument_in(line, name)) {
         arguments_[name] = *std::move(value);
@@ -187,7 +187,9 @@ Result<TrainingFacts> facts_of(const Log& log, const Model& model, std::string_v
   facts.micro_batch = log.number("micro_batch_size");
   facts.sequence_length = log.number("seq_length");
   facts.tensor_parallel = log.number("tensor_model_parallel_size");
-  if (log.argument("bf16") == "True")
+  if (log.argument("fp8").value_or("None") != "None")
+    facts.precision = Precision::fp8;
+  else if (log.argument("bf16") == "True")
     facts.precision = Precision::bf16;
   else if (log.argument("fp16") == "True")
     facts.precision = Precision::fp16;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -130,9 +131,10 @@ struct Coordinator::State {
         std::max<std::int64_t>(10, static_cast<std::int64_t>(std::min(often, settings.silence.value() / 4) * 1e3)));
     auto next_beat = Clock::now();
     auto next_tick = Clock::now();
+    bool is_full = false;  // somebody waits whom this process cannot accept; poll() would return at once
     while (true) {
       std::vector<pollfd> looks{{.fd = woken.descriptor(), .events = POLLIN, .revents = 0},
-                                {.fd = listener.descriptor(), .events = POLLIN, .revents = 0}};
+                                {.fd = is_full ? -1 : listener.descriptor(), .events = POLLIN, .revents = 0}};
       for (const auto& member : members)
         looks.push_back({.fd = member->frames.socket().descriptor(),
                          .events = static_cast<short>(member->frames.has_queued() ? POLLIN | POLLOUT : POLLIN),
@@ -149,7 +151,13 @@ struct Coordinator::State {
         asked.swap(requests);
       }
       for (const auto& request : asked) request();
-      while (auto guest = accept_from(listener)) members.push_back(std::make_unique<MemberEntry>(std::move(*guest)));
+      if (is_full || looks[1].revents != 0) {
+        auto guest = accept_from(listener);
+        for (; guest && *guest; guest = accept_from(listener))
+          members.push_back(std::make_unique<MemberEntry>(**std::move(guest)));
+        const bool was_full = std::exchange(is_full, !guest && has_guests(listener));
+        if (is_full && !was_full) spdlog::warn("{}; members that connect now wait", guest.error().message());
+      }
       const bool beats = Clock::now() >= next_beat;
       if (beats)
         next_beat = Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(settings.silence.value() * 250));

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -100,6 +101,22 @@ Socket::State Socket::receive_some(void* data, std::size_t bytes, std::size_t& m
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? State::more : State::closed;
 }
 
+namespace {
+
+bool is_out_of_resources(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
+
+/// The error that errno says.
+Error out_of_resources(std::string_view what) {
+  const int error = errno;
+  rlimit files{};
+  const bool is_limit = error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &files) == 0;
+  return {ErrorCode::io, fmt::format("this process cannot {}: {}{}", what, system_message(error),
+                                     is_limit ? fmt::format(" (at most {})", files.rlim_cur) : ""),
+          is_limit ? "raise the limit (ulimit -n)" : ""};
+}
+
+}  // namespace
+
 Result<Socket> listen_on(int port) {
   // One socket for IPv6 and IPv4; without IPv6, for IPv4.
   for (const int family : {AF_INET6, AF_INET}) {
@@ -176,6 +193,7 @@ Result<Socket> begin_connecting(std::string_view address) {
   const auto endpoint = parse(address);
   if (!endpoint) return fail(endpoint.error());
   Socket socket(::socket(endpoint->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.is_open() && is_out_of_resources(errno)) return fail(out_of_resources("make a connection"));
   if (!socket.is_open()) return fail(ErrorCode::unavailable, system_message(errno));
   prepare(socket.descriptor());
   if (::connect(socket.descriptor(), reinterpret_cast<const sockaddr*>(&endpoint->address), endpoint->length) == 0 ||
@@ -201,6 +219,7 @@ Result<Socket> connect_to(const Addresses& addresses, Seconds timeout) {
   while (true) {
     for (const std::string& address : all) {
       auto socket = begin_connecting(address);
+      if (!socket && socket.error().code == ErrorCode::io) return fail(socket.error());
       if (!socket) {
         problem = socket.error().what;
         continue;
@@ -221,11 +240,17 @@ Result<Socket> connect_to(const Addresses& addresses, Seconds timeout) {
               fmt::format("cannot connect to {} within {:g} s: {}", addresses, timeout.value(), problem));
 }
 
-std::optional<Socket> accept_from(const Socket& listener) {
+Result<std::optional<Socket>> accept_from(const Socket& listener) {
   Socket made(::accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!made.is_open()) return std::nullopt;
+  if (!made.is_open() && is_out_of_resources(errno)) return fail(out_of_resources("accept a connection"));
+  if (!made.is_open()) return std::optional<Socket>();
   prepare(made.descriptor());
-  return made;
+  return std::optional(std::move(made));
+}
+
+bool has_guests(const Socket& listener) {
+  pollfd look{.fd = listener.descriptor(), .events = POLLIN, .revents = 0};
+  return ::poll(&look, 1, 0) > 0;
 }
 
 void Frames::send(std::string_view frame) {

@@ -55,8 +55,10 @@ Result<Socket> connect_to(const Addresses& addresses, Seconds timeout);
 /// Begins to connect to one address; call finish_connecting() until it returns `done`.
 Result<Socket> begin_connecting(std::string_view address);
 Socket::State finish_connecting(const Socket& socket);
-/// An incoming connection; std::nullopt if there is none.
-std::optional<Socket> accept_from(const Socket& listener);
+/// An incoming connection; std::nullopt if there is none. Errors: io, this process can open no more, whether somebody
+/// waits or not: has_guests() says.
+Result<std::optional<Socket>> accept_from(const Socket& listener);
+bool has_guests(const Socket& listener);
 
 /// Frames, each preceded by its length, in both directions of a socket.
 class Frames {

@@ -99,6 +99,8 @@ class Connection {
       if (next_address_ >= addresses.size()) context_->lost(peer_, operation.what());
       auto begun = begin_connecting(addresses[next_address_]);
       if (!begun) {
+        if (begun.error().code == ErrorCode::io)
+          throw TransportError(TransportError::Cause::broken, begun.error().message());
         ++next_address_;
         return false;
       }
@@ -483,6 +485,8 @@ Listener::~Listener() {
 std::optional<Socket> Listener::take(const ConnectionKey& key) {
   const std::scoped_lock lock(mutex_);
   const auto made = made_.find(key);
+  if (made == made_.end() && !why_no_guests_.empty())
+    throw TransportError(TransportError::Cause::broken, why_no_guests_);
   if (made == made_.end()) return std::nullopt;
   Socket socket = std::move(made->second);
   made_.erase(made);
@@ -501,14 +505,23 @@ void Listener::run() {
     std::size_t bytes = 0;
   };
   std::vector<Guest> guests;  // connections whose handshake is incomplete
+  bool is_full = false;       // somebody waits whom this process cannot accept
   while (true) {
+    // poll() would return at once for those who wait.
     std::vector<pollfd> looks{{.fd = woken_.descriptor(), .events = POLLIN, .revents = 0},
-                              {.fd = socket_.descriptor(), .events = POLLIN, .revents = 0}};
+                              {.fd = is_full ? -1 : socket_.descriptor(), .events = POLLIN, .revents = 0}};
     for (const Guest& guest : guests)
       looks.push_back({.fd = guest.socket.descriptor(), .events = POLLIN, .revents = 0});
-    if (::poll(looks.data(), looks.size(), -1) < 0) continue;
+    if (::poll(looks.data(), looks.size(), is_full ? 100 : -1) < 0) continue;
     if (looks[0].revents != 0) return;
-    while (auto guest = accept_from(socket_)) guests.push_back({.socket = std::move(*guest), .said = {}});
+    if (is_full || looks[1].revents != 0) {
+      auto guest = accept_from(socket_);
+      for (; guest && *guest; guest = accept_from(socket_))
+        guests.push_back({.socket = **std::move(guest), .said = {}});
+      is_full = !guest && has_guests(socket_);
+      const std::scoped_lock lock(mutex_);
+      why_no_guests_ = is_full ? guest.error().message() : "";
+    }
     std::erase_if(guests, [&](Guest& guest) {
       std::size_t moved = 0;
       const Socket::State state = guest.socket.receive_some(reinterpret_cast<char*>(&guest.said) + guest.bytes,

@@ -42,7 +42,7 @@ class Listener {
 
   /// Addresses for the other ranks.
   [[nodiscard]] const Addresses& addresses() const { return addresses_; }
-  /// The connection with that key, once it has been made.
+  /// The connection with that key, once it has been made. Throws TransportError if this process can open no more.
   [[nodiscard]] std::optional<Socket> take(const ConnectionKey& key);
   /// Closes untaken connections of older epochs.
   void forget_before(std::uint64_t epoch);
@@ -55,7 +55,8 @@ class Listener {
   Addresses addresses_;
   std::mutex mutex_;
   std::map<ConnectionKey, Socket> made_;
-  Socket wake_;  // the write end of a pipe, for the destructor
+  std::string why_no_guests_;  // why this process cannot accept those who wait; empty: it can, or nobody waits
+  Socket wake_;                // the write end of a pipe, for the destructor
   Socket woken_;
   std::thread thread_;
 };
