@@ -40,7 +40,7 @@ from third_party_runs.sources import LEFT_OUT, NODE_LINK, SOURCES, node_size
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 # fp8 as bf16: what the formula's constant is of cancels out.
-PEAK = {"A100-40": 312e12, "A100-80": 312e12, "H100-80": 989.5e12, "B200": 2250e12, "GB200": 2500e12,
+PEAK = {"A100-40": 312e12, "A100-80": 312e12, "H100-80": 989.5e12, "H200-141": 989.5e12, "B200": 2250e12, "GB200": 2500e12,
         "GB300": 2500e12}  # FLOP/s in bf16 and fp16: profiles/gpus.toml
 CAPACITY = {"A100-40": 42338615296, "A100-80": 85899345920, "H100-80": 85520809984}  # bytes: profiles/gpus.toml
 
@@ -68,7 +68,8 @@ class Run:
 
     @property
     def measured_memory(self):
-        return float(self.row["memory_gb"]) * 1e9 if self.row["memory_gb"] else None
+        unit = 2 ** 30 if "memory in GiB" in (self.row.get("note") or "") else 1e9
+        return float(self.row["memory_gb"]) * unit if self.row["memory_gb"] else None
 
     @property
     def group(self):

@@ -19,7 +19,7 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
   survivals    200 trainings over sockets, of which ranks are killed at random moments: the survivors go on in their processes
   elastic      250 elastic trainings whose ranks, nodes and controllers are killed (200) and frozen (50)
   elastic-changes  40 more that get company, leave a node, change their plan or stop, or whose controller freezes
-  elastic-scale    recovery from a loss among 64 to 512 ranks, rehearsed
+  elastic-scale    recovery from a loss among 64 to 1,024 ranks, rehearsed
   elastic-sixteen  39 of 16 ranks, three of each kind
   kills        100 jobs are killed at random moments and go on under another plan
   writers      500 writers of a profile store are killed at random moments: what was acknowledged is there
@@ -64,7 +64,7 @@ command_of() {
     elastic) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 250 --kinds kill,kill-two,freeze,node,controller,kill-two,both-holders,supervisor,freeze-two,kill ;;
     elastic-changes) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 40 --kinds join,stop,exclude,request,controller-freeze ;;
     elastic-sixteen) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 39 --plan sixteen ;;
-    elastic-scale) echo "$tests/elastic_scale" "$sailor_root/profiles" 64 128 256 512 ;;
+    elastic-scale) echo "$tests/elastic_scale" "$sailor_root/profiles" 64 128 256 512 1024 ;;
     kills) echo env SAILOR_KILLS=100 "$tests/mpi_training" '--gtest_filter=*KilledAtAnyMoment*' ;;
     writers) echo env SAILOR_KILLED_WRITERS=500 "$tests/unit_profile_durability" '--gtest_filter=*KilledWriters*' ;;
     folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;

@@ -9,7 +9,7 @@ import math
 
 # Device and links of a node, as the sets mean them. Links between nodes: bytes/s of one device's share of the node's
 # network, one direction.
-NODE_LINK = {"A100-40": 300e9, "A100-80": 300e9, "H100-80": 450e9, "B200": 900e9, "GB200": 900e9,
+NODE_LINK = {"A100-40": 300e9, "A100-80": 300e9, "H100-80": 450e9, "H200-141": 450e9, "B200": 900e9, "GB200": 900e9,
              "GB300": 900e9}  # profiles/gpus.toml
 # Devices that NVLink joins; of a rack's 72 GB200 or GB300, the power of two that runs use.
 NODE_SIZE = {"GB200": 64, "GB300": 64}
@@ -474,11 +474,65 @@ class MegatronBridgeFp8(MegatronBridge):
     rates_of = "nvidia-dgxc, fp8"
 
 
+class TorchTitan(Source):
+    """LLaMA-3.1 in torchtitan on H100 limited to 500 W, compiled: the smallest number of GPUs of each model
+    calibrates."""
+    framework = "torch-fsdp"
+    gpu = "H100-80"
+    precision = "bf16"
+    between_nodes = {2: 40e9}  # four fifths of a 400 Gb/s adapter for each device
+    assumptions = ("shapes of the published configurations; its recomputation of every second product as none; four fifths "
+                   "of 400 Gb/s for each GPU between nodes")
+    LLAMA = {"llama": True, "tied": False, "key_value_heads": 8}
+    SHAPES = {"llama3.1-8b": (32, 4096, 32, 14336, 128256), "llama3.1-70b": (80, 8192, 64, 28672, 128256),
+              "llama3.1-405b": (126, 16384, 128, 53248, 128256)}
+
+    def takes(self, row):
+        return row["precision"].startswith(self.precision)
+
+    def reason(self, row):
+        if row["model"] not in self.SHAPES:
+            return "the number of GPUs is not said"
+        if "async" in row["note"]:
+            return "tensor parallelism that overlaps"
+        if "eager" in row["note"]:
+            return "not compiled, unlike the others"
+        if row["precision"].endswith("rowwise"):
+            return "a scale for each row"
+        return super().reason(row)
+
+    def calibrates(self, row):
+        smallest = {"llama3.1-8b": 8, "llama3.1-70b": 256}
+        return self.gpu_of(row) == self.gpu and int(row["gpus"]) == smallest[row["model"]]
+
+    def gpu_of(self, row):
+        return "H200-141" if row["gpu"].startswith("H200") else self.gpu
+
+    def recompute(self, row):
+        return "full" if row["recompute"] == "full" else "none"
+
+    def sharding(self, row):
+        return "zero3"
+
+    def number(self, row, key, default=1):
+        if key != "data_parallel":
+            return super().number(row, key, default)
+        return int(row["gpus"]) // math.prod(self.number(row, degree) for degree in
+                                             ("tensor_parallel", "pipeline_parallel", "context_parallel"))
+
+    def shape(self, row):
+        length = int(row["sequence_length"])
+        return Shape(f"{row['model']}-{length}", *self.SHAPES[row["model"]], length, **self.LLAMA)
+
+
+class TorchTitanFp8(TorchTitan):
+    precision = "fp8"
+
+
 SOURCES = {"llm-foundry": [LlmFoundry()], "internevo": [InternEvo()], "nvidia-dgxc": [NvidiaDgxc(), NvidiaDgxcFp8()],
            "vtrain-1-node": [VTrain()], "nanotron": [Nanotron()], "nemo-24.07": [Nemo()],
-           "mlperf": [MlPerf()], "megatron-bridge": [MegatronBridge(), MegatronBridgeFp8()]}
+           "torchtitan-olmo": [TorchTitan(), TorchTitanFp8()], "mlperf": [MlPerf()], "megatron-bridge": [MegatronBridge(), MegatronBridgeFp8()]}
 LEFT_OUT = {
     "bloom": "rows name a size and no shape",
     "megatron-bridge": "no experts, or of release 25.09, which does not say the precision",
-    "torchtitan-olmo": "rows name a model and no shape; tensor and context parallelism beside FSDP, fp8",
 }
