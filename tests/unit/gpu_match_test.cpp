@@ -104,7 +104,9 @@ TEST(GpuCatalogue, HasTheGpusOfToday) {
     EXPECT_LE(type->memory, Bytes(300e9)) << name;
     EXPECT_GT(type->peak_fp32.value(), 10e12) << name;
     EXPECT_LT(type->peak_bf16.value(), 3e15) << name;
-    if (type->peak_fp8.value() > 0.0) EXPECT_NEAR(type->peak_fp8 / type->peak_bf16, 2.0, 0.03) << name;
+    if (type->peak_fp8.value() > 0.0) {
+      EXPECT_NEAR(type->peak_fp8 / type->peak_bf16, 2.0, 0.03) << name;
+    }
     EXPECT_GE(type->memory_bandwidth.value(), 0.3e12) << name;
     EXPECT_LE(type->memory_bandwidth.value(), 8e12) << name;
     // For each driver's name there is one.
