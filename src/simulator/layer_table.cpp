@@ -144,7 +144,8 @@ class TableMaker {
   Result<void> append_attention(int first, int count, const LayerCost& cost) {
     const auto shares = key_.kind == LayerKind::block ? costs_.attention_shares(key_) : PassShares{};
     if (!shares) return fail(shares.error());
-    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(first + count); ++i)
+    for (auto i = static_cast<std::size_t>(first);
+         i < static_cast<std::size_t>(first) + static_cast<std::size_t>(count); ++i)
       table_.attention[i + 1] = {table_.attention[i].forward + cost.forward.median * shares->forward,
                                  table_.attention[i].backward + cost.backward.median * shares->backward};
     return {};
