@@ -106,8 +106,12 @@ Result<void> check_fp8_sizes(const Plan& plan, const Model& model, const Grid& g
   };
   const int t = grid.tensor_parallel;
   SAILOR_CHECK(check("a hidden size", model.hidden));
-  SAILOR_CHECK(check("a number of tokens",
-                     std::int64_t{grid.micro_batch} * plan.job.sequence_length / grid.context_parallel / t));
+  if (const std::int64_t tokens = std::int64_t{grid.micro_batch} * plan.job.sequence_length;
+      tokens % (std::int64_t{16} * grid.context_parallel * t) != 0)
+    return cannot_run(name,
+                      fmt::format("products in fp8 with {} tokens divided among {} ranks, no multiple of 16 on each",
+                                  tokens, grid.context_parallel * t),
+                      "plan with --precision bf16, another micro-batch or other degrees");
   SAILOR_CHECK(check("a width of attention", model.attended_width() / t));
   for (const auto& [what, width] : model.feed_forward_widths()) SAILOR_CHECK(check(what, width / t));
   return {};
