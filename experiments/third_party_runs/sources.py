@@ -105,6 +105,12 @@ class Source:
     def number(self, row, key, default=1):
         return int(row[key]) if row.get(key, "") not in ("", "NA") else default
 
+    def replicas(self, row):
+        """As the row says, else what the other degrees leave of the devices."""
+        degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+        return self.number(row, "data_parallel",
+                           int(row["gpus"]) // math.prod(self.number(row, degree) for degree in degrees))
+
     def takes(self, row):
         """Whether a run belongs here: a set may have several sources."""
         return True
@@ -120,7 +126,7 @@ class Source:
 
     def calibrates(self, row):
         return (row["status"] == "ok" and self.number(row, "pipeline_parallel") == 1
-                and self.number(row, "data_parallel") == 1 and self.number(row, "gpus") <= 8)
+                and self.replicas(row) == 1 and self.number(row, "gpus") <= 8)
 
     def recompute(self, row):
         return "full" if row["recompute"].startswith("full") else "none"
@@ -143,8 +149,8 @@ class Source:
     def plan(self, row):
         """The plan as a table of a cases file, or a reason why there is none."""
         shape = self.shape(row)
-        tensor, stages, replicas = (self.number(row, key) for key in
-                                    ("tensor_parallel", "pipeline_parallel", "data_parallel"))
+        tensor, stages = (self.number(row, key) for key in ("tensor_parallel", "pipeline_parallel"))
+        replicas = self.replicas(row)
         micro_batch = self.number(row, "micro_batch")
         batch = self.global_batch(row)
         if batch % (replicas * micro_batch):
@@ -317,12 +323,6 @@ class Nemo(ShardedSource):
     def sharding(self, row):
         return "zero1"
 
-    def number(self, row, key, default=1):
-        if key != "data_parallel":
-            return super().number(row, key, default)
-        return int(row["gpus"]) // math.prod(self.number(row, degree) for degree in
-                                             ("tensor_parallel", "pipeline_parallel", "context_parallel"))
-
     def shape(self, row):
         sizes, kind = self.SHAPES[row["model"]]
         length = int(row["sequence_length"])
@@ -347,11 +347,6 @@ class MlPerf(NvidiaDgxc):
 
     def calibrates(self, row):
         return False
-
-    def number(self, row, key, default=1):
-        if key != "data_parallel":
-            return super().number(row, key, default)
-        return int(row["gpus"]) // self.number(row, "tensor_parallel") // self.number(row, "pipeline_parallel")
 
     def shape(self, row):
         return self.SHAPES["gpt3-175b"]
@@ -459,12 +454,6 @@ class MegatronBridge(ShardedSource):
     def sharding(self, row):
         return "zero1"
 
-    def number(self, row, key, default=1):
-        if key != "data_parallel":
-            return super().number(row, key, default)
-        return int(row["gpus"]) // math.prod(self.number(row, degree) for degree in
-                                             ("tensor_parallel", "pipeline_parallel", "context_parallel"))
-
     def shape(self, row):
         return self.SHAPES[self.model(row)]
 
@@ -513,12 +502,6 @@ class TorchTitan(Source):
 
     def sharding(self, row):
         return "zero3"
-
-    def number(self, row, key, default=1):
-        if key != "data_parallel":
-            return super().number(row, key, default)
-        return int(row["gpus"]) // math.prod(self.number(row, degree) for degree in
-                                             ("tensor_parallel", "pipeline_parallel", "context_parallel"))
 
     def shape(self, row):
         length = int(row["sequence_length"])
