@@ -135,6 +135,8 @@ class Predictor:
                            f"compute_fp8 = {values['compute_fp8']:.6g}",
                            f"attention_forward = {values['attention']:.6g}",
                            f"attention_backward = {values['attention'] * 0.85:.6g}",
+                           "attention_forward_half = 400",
+                           "attention_backward_half = 950",
                            f"memory = {values['memory']:.6g}", f"launch_s = {values['launch']:.6g}", "\n"])
         (self.folder / "framework.toml").write_text(text.replace("[time]", table + "[time]"))
         store = ['schema_version = 2\nkind = "sailor-profile-text"\n\n[[sessions]]\nid = "third-party"\n']

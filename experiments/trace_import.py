@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """How far layer times that sailor-profile import makes of PyTorch's traces are from the times that PyTorch takes without
-the profiler. Needs PyTorch (on PYTHONPATH), and says so otherwise and ends with 77; no GPU.
+the profiler. Needs PyTorch (on PYTHONPATH), and says so otherwise and ends with 77; no GPU but with --gpu.
 
-Usage: experiments/trace_import.py [--rounds N] [--steps N]
+Usage: experiments/trace_import.py [--rounds N] [--steps N] [--gpu TYPE [--keep FOLDER]]
 
-GPTs of four blocks train on one core. Rounds alternate between steps without the profiler, in which a clock is read at
-every block's boundary (forward: before and after the module; backward: when the gradient of its output and of its input
-are there), and steps that are traced. The traces are imported with the blocks found by each of the three ways:
+GPTs of four blocks train on one core, or with --gpu in bf16 on the GPU, whose type the catalogue has by that name.
+Rounds alternate between steps without the profiler, in which a clock is read (on a GPU, an event recorded) at every
+block's boundary (forward: before and after the module; backward: when the gradient of its output and of its input are
+there), and steps that are traced. The traces are imported with the blocks found by each of the three ways:
 record_function, modules (with_stack) and repeated operations. Last, a trace with many steps is imported, to see what
 memory and time that takes. Uses sailor-profile of $PATH, else of build/bin.
 """
@@ -35,6 +36,19 @@ BLOCKS = 4
 VOCABULARY = 1000
 
 
+def now(x):
+    """A point in time on the device of x."""
+    if not x.is_cuda:
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds(begin, end):
+    return end - begin if isinstance(begin, float) else 1e-3 * begin.elapsed_time(end)
+
+
 class Block(nn.Module):
     def __init__(self, hidden):
         super().__init__()
@@ -60,15 +74,15 @@ class Gpt(nn.Module):
         self.clock = None  # of each block: [forward begins, forward ends, gradient of output, gradient of input]
 
     def forward(self, tokens):
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for i, layer in enumerate(self.layers):
             if self.clock is not None:
-                times = [time.perf_counter(), 0.0, 0.0, 0.0]
+                times = [now(x), None, None, None]
                 self.clock.append(times)
-                x.register_hook(lambda _, times=times: times.__setitem__(3, time.perf_counter()))
+                x.register_hook(lambda _, x=x, times=times: times.__setitem__(3, now(x)))
                 x = layer(x)
-                times[1] = time.perf_counter()
-                x.register_hook(lambda _, times=times: times.__setitem__(2, time.perf_counter()))
+                times[1] = now(x)
+                x.register_hook(lambda _, x=x, times=times: times.__setitem__(2, now(x)))
             elif self.named:
                 with record_function(f"layers.{i}"):
                     x = layer(x)
@@ -99,10 +113,10 @@ tied_embedding = false
     return path
 
 
-def imported(traces, model, batch, tokens, folder):
+def imported(traces, model, batch, tokens, folder, gpu):
     text = folder / "rows.toml"
-    subprocess.run([SAILOR, "import", *traces, "--model", model, "--gpu", "cpu", "--micro-batch", str(batch),
-                    "--sequence-length", str(tokens), "--precision", "fp32", "--format", "toml", "--output", text],
+    subprocess.run([SAILOR, "import", *traces, "--model", model, "--gpu", gpu or "cpu", "--micro-batch", str(batch),
+                    "--sequence-length", str(tokens), "--precision", "bf16" if gpu else "fp32", "--format", "toml", "--output", text],
                    check=True, stderr=subprocess.DEVNULL)
     store = folder / "rows.h5"
     subprocess.run([SAILOR, "import", text, "--output", store], check=True, stderr=subprocess.DEVNULL)
@@ -110,11 +124,15 @@ def imported(traces, model, batch, tokens, folder):
     return next(row for row in json.loads(shown.stdout)["layer_times"] if row["layer_kind"] == "block")
 
 
-def measure(hidden, tokens, batch, rounds, steps, folder):
+def measure(hidden, tokens, batch, rounds, steps, folder, gpu):
     torch.manual_seed(0)
     model = Gpt(hidden, tokens)
+    if gpu:
+        model.to("cuda", torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters())
-    data = torch.randint(0, VOCABULARY, (batch, tokens))
+    data = torch.randint(0, VOCABULARY, (batch, tokens), device="cuda" if gpu else "cpu")
+    synchronize = torch.cuda.synchronize if gpu else lambda: None
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if gpu else [])
 
     def step():
         loss = nn.functional.cross_entropy(model(data).view(-1, VOCABULARY), data.view(-1))
@@ -131,21 +149,23 @@ def measure(hidden, tokens, batch, rounds, steps, folder):
             for _ in range(steps):
                 model.clock = []
                 step()
-                forward += [times[1] - times[0] for times in model.clock]
-                backward += [times[3] - times[2] for times in model.clock]
+                synchronize()
+                forward += [seconds(times[0], times[1]) for times in model.clock]
+                backward += [seconds(times[2], times[3]) for times in model.clock]
             model.clock = None
             model.named = how == "record_function"
-            with profile(activities=[ProfilerActivity.CPU], with_stack=how == "modules") as recording:
+            with profile(activities=activities, with_stack=how == "modules") as recording:
                 for _ in range(steps):
                     step()
+                synchronize()
             model.named = False
-            files.append(folder / f"{how.replace(' ', '-')}-{index}.json.gz")
+            files.append(folder / f"{hidden}-{how.replace(' ', '-')}-{index}.json.gz")
             recording.export_chrome_trace(str(files[-1]))
     path = model_file(folder, hidden, tokens)
     direct = statistics.median(forward), statistics.median(backward)
     noise = [statistics.quantiles(times, n=10) for times in (forward, backward)]
     for how, files in traces.items():
-        row = imported(files, path, batch, tokens, folder)
+        row = imported(files, path, batch, tokens, folder, gpu)
         line = f"hidden {hidden:4}, {tokens:3} tokens, by {how:19}"
         for name, clock, deciles in zip(("forward", "backward"), direct, noise):
             median = row[f"{name}_median_s"]
@@ -194,14 +214,19 @@ def main():
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--no-large", action="store_true", help="no trace of 400 MB")
+    parser.add_argument("--gpu", metavar="TYPE", help="train on the GPU, of this type of the catalogue")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER", help="leave the traces there")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"PyTorch {torch.__version__}, one core; medians over {3 * arguments.rounds * arguments.steps} steps without "
-          f"the profiler and {arguments.rounds * arguments.steps} with it, in turn", flush=True)
+    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name() if arguments.gpu else 'one core'}; medians over "
+          f"{3 * arguments.rounds * arguments.steps} steps without the profiler and "
+          f"{arguments.rounds * arguments.steps} with it, in turn", flush=True)
+    sizes = ((1024, 2048, 4), (2048, 2048, 4), (4096, 4096, 2)) if arguments.gpu else ((128, 64, 1), (256, 128, 2), (512, 256, 2))
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        for hidden, tokens, batch in (128, 64, 1), (256, 128, 2), (512, 256, 2):
-            measure(hidden, tokens, batch, arguments.rounds, arguments.steps, folder)
+        folder = arguments.keep or pathlib.Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        for hidden, tokens, batch in sizes:
+            measure(hidden, tokens, batch, arguments.rounds, arguments.steps, folder, arguments.gpu)
         if not arguments.no_large:
             large(folder)
 

@@ -66,6 +66,9 @@ Result<Inputs> read_inputs(const Options& options, const Environment& environmen
   if (*cluster && !options.flag("preflight")) SAILOR_CHECK(check_live_partitions(**cluster, options));
   auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
   if (!framework) return fail(framework.error());
+  const auto precision = read_precision(options);
+  if (!precision) return fail(precision.error());
+  if (*precision) SAILOR_CHECK(simulator::check_trains(*framework, **precision, frameworks_folder(environment)));
   return Inputs{*std::move(gpus), *std::move(model), *std::move(profile), *std::move(cluster), *std::move(framework)};
 }
 

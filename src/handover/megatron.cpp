@@ -99,21 +99,19 @@ std::string as_array(std::string_view array, const std::vector<Section>& section
 /// Transformer Engine multiplies 8-bit numbers only where a rank's matrices have multiples of 16 rows and columns (of 8
 /// rows, in fact).
 Result<void> check_fp8_sizes(const Plan& plan, const Model& model, const Grid& grid, std::string_view name) {
-  const auto check = [&](std::string_view what, std::int64_t length) -> Result<void> {
-    if (length % 16 == 0) return {};
-    return cannot_run(name, fmt::format("products in fp8 with {} of {} on a rank, no multiple of 16", what, length),
-                      "plan with --precision bf16, or other degrees");
-  };
-  const int t = grid.tensor_parallel;
-  SAILOR_CHECK(check("a hidden size", model.hidden));
+  constexpr int multiple = 16;  // as fp8_multiple of profiles/frameworks/megatron-core.toml
+  const int ranks = grid.context_parallel * grid.tensor_parallel;
   if (const std::int64_t tokens = std::int64_t{grid.micro_batch} * plan.job.sequence_length;
-      tokens % (std::int64_t{16} * grid.context_parallel * t) != 0)
+      tokens % (std::int64_t{multiple} * ranks) != 0)
     return cannot_run(name,
-                      fmt::format("products in fp8 with {} tokens divided among {} ranks, no multiple of 16 on each",
-                                  tokens, grid.context_parallel * t),
+                      fmt::format("products in fp8 with {} tokens divided among {} ranks, no multiple of {} on each",
+                                  tokens, ranks, multiple),
                       "plan with --precision bf16, another micro-batch or other degrees");
-  SAILOR_CHECK(check("a width of attention", model.attended_width() / t));
-  for (const auto& [what, width] : model.feed_forward_widths()) SAILOR_CHECK(check(what, width / t));
+  if (const auto part = model.part_that_is_no_multiple(grid.tensor_parallel, multiple))
+    return cannot_run(name,
+                      fmt::format("products in fp8 whose part of {} on a rank is {}, no multiple of {}", part->first,
+                                  part->second, multiple),
+                      "plan with --precision bf16, or other degrees");
   return {};
 }
 
@@ -140,11 +138,11 @@ Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_vie
                       "plan with --pin optimizer_sharding=zero1, its distributed optimizer");
   if (plan.job.precision == Precision::tf32)
     return cannot_run(name, "precision tf32, which no argument of it turns on", "plan with --precision bf16 or fp32");
-  if (plan.job.sequence_length % grid->tensor_parallel != 0)
-    return cannot_run(
-        name,
-        fmt::format("sequence parallelism of {} tokens over {} ranks", plan.job.sequence_length, grid->tensor_parallel),
-        "choose a --sequence-length that --pin tensor_parallel=N divides");
+  if (const int ranks = grid->tensor_parallel * grid->context_parallel;
+      grid->tensor_parallel > 1 && plan.job.sequence_length % ranks != 0)
+    return cannot_run(name,
+                      fmt::format("sequence parallelism of {} tokens over {} ranks", plan.job.sequence_length, ranks),
+                      "choose a --sequence-length that tensor_parallel x context_parallel divides");
   if (plan.job.precision == Precision::fp8) SAILOR_CHECK(check_fp8_sizes(plan, model, *grid, name));
   if (model.experts.count > 0 && plan.job.precision != Precision::bf16 && plan.job.precision != Precision::fp8)
     return cannot_run(name, fmt::format("grouped products of experts in {}", to_string(plan.job.precision)),
@@ -155,7 +153,7 @@ Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_vie
 Result<Handover> write_megatron(const Plan& plan, const Model& model, std::string_view writer, Ranks /*ranks*/) {
   const auto grid = megatron_grid(plan, model, megatron_name);
   if (!grid) return fail(grid.error());
-  auto architecture = architecture_arguments(model, *grid);
+  auto architecture = architecture_arguments(model, *grid, plan.job.precision);
   if (!architecture) return fail(architecture.error());
   const bool patterns = model.attention_sinks || (model.sliding_window > 0 && model.full_attention_period > 0);
   std::vector<std::string> lines{

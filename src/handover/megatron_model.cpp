@@ -10,19 +10,14 @@ namespace {
 
 /// What Megatron-Core's arguments cannot express; each a reason.
 std::vector<std::string> unsupported(const Model& model, const Grid& grid) {
-  std::vector<std::string> reasons;
+  std::vector<std::string> reasons = missing_in_core(model);
   const auto refuse_if = [&](bool wrong, std::string_view what) {
     if (wrong) reasons.emplace_back(what);
   };
-  refuse_if(model.embedding_width != model.hidden, "token embeddings narrower than the hidden state");
-  refuse_if(model.norm_placement == NormPlacement::post, "norms behind attention and feed-forward part (post-norm)");
   refuse_if(model.norms_per_block != 2, "norms on the outputs of attention and feed-forward part");
   refuse_if(model.final_norm == FinalNorm::none, "no final norm");
-  refuse_if(model.final_norm == FinalNorm::separate_and_in_head, "two final norms");
   refuse_if(model.activation == Activation::relu, "ReLU (it has GELU, squared ReLU and SwiGLU)");
   refuse_if(model.gated && model.activation != Activation::swiglu, "a gate beside GELU (it has quick GELU's)");
-  refuse_if(!model.scale_attention, "attention scores that are not scaled");
-  refuse_if(model.local_attention_window > 0, "a local window in every second block");
   refuse_if(model.linear_bias && !(model.attention_input_bias && model.attention_output_bias),
             "biases in the feed-forward part, but not in attention");
   refuse_if(!model.linear_bias && model.attention_output_bias,
@@ -114,12 +109,27 @@ void add_experts(const Model& model, const Grid& grid, std::vector<Argument>& ar
 
 }  // namespace
 
-Result<std::vector<Argument>> architecture_arguments(const Model& model, const Grid& grid) {
+std::vector<std::string> missing_in_core(const Model& model) {
+  std::vector<std::string> reasons;
+  const auto refuse_if = [&](bool wrong, std::string_view what) {
+    if (wrong) reasons.emplace_back(what);
+  };
+  refuse_if(model.embedding_width != model.hidden, "token embeddings narrower than the hidden state");
+  refuse_if(model.norm_placement == NormPlacement::post, "norms behind attention and feed-forward part (post-norm)");
+  refuse_if(model.final_norm == FinalNorm::separate_and_in_head, "two final norms");
+  refuse_if(!model.scale_attention, "attention scores that are not scaled");
+  refuse_if(model.local_attention_window > 0, "a local window in every second block");
+  return reasons;
+}
+
+Result<std::vector<Argument>> architecture_arguments(const Model& model, const Grid& grid, Precision precision) {
   if (const auto reasons = unsupported(model, grid); !reasons.empty())
     return fail(ErrorCode::unavailable,
                 fmt::format("Megatron-Core cannot run model {}: its arguments do not have {}", model.name,
                             fmt::join(reasons, "; ")),
-                "hand over another model, or train this one with sailor-train (sailor-submit PLAN)");
+                is_trainable(precision) && check_trainable(model)
+                    ? "hand over another model, or train this one with sailor-train (sailor-submit PLAN)"
+                    : "hand over another model, or to another framework");
   std::vector<Argument> arguments{{"--num-layers", fmt::to_string(model.blocks)},
                                   {"--hidden-size", fmt::to_string(model.hidden)},
                                   {"--ffn-hidden-size", fmt::to_string(model.feed_forward)}};

@@ -2,6 +2,7 @@
 // scripts that call nemo_run's run.cli.main), as an array of bash. NeMo computes with Megatron-Core, so that what that
 // cannot run is refused alike; a recipe says what the family of the model has besides its sizes.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 #include <vector>
@@ -107,6 +108,9 @@ void add_sizes(const Plan& plan, const Model& model, Overrides& overrides) {
 Result<Grid> nemo_grid(const Plan& plan, const Model& model) {
   auto grid = megatron_grid(plan, model, nemo_name);
   if (!grid) return grid;
+  if (const auto missing = missing_in_core(model); !missing.empty())
+    return cannot_run(nemo_name, fmt::format("model {}: it does not have {}", model.name, fmt::join(missing, "; ")),
+                      "hand over another model");
   if (plan.job.precision == Precision::fp32 || plan.job.precision == Precision::tf32)
     return cannot_run(nemo_name,
                       fmt::format("precision {}, for which it has no mixed precision", to_string(plan.job.precision)),

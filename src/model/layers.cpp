@@ -100,6 +100,18 @@ std::vector<std::pair<std::string_view, int>> Model::feed_forward_widths() const
   return widths;
 }
 
+std::optional<std::pair<std::string_view, int>> Model::part_that_is_no_multiple(int tensor_parallel,
+                                                                                int multiple) const {
+  std::vector<std::pair<std::string_view, int>> parts{
+      {"hidden", hidden},
+      {"queries, keys and values", (query_width() + key_width() + value_width()) / tensor_parallel},
+      {"attention", attended_width() / tensor_parallel}};
+  for (const auto& [key, width] : feed_forward_widths()) parts.emplace_back(key, width / tensor_parallel);
+  for (const auto& part : parts)
+    if (part.second % multiple != 0) return part;
+  return std::nullopt;
+}
+
 double Model::active_feed_forward(int block) const {
   if (!has_experts(block)) return feed_forward;
   const double share = experts.capacity_factor > 0.0 ? experts.capacity_factor : 1.0;

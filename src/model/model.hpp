@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -117,6 +118,10 @@ struct Model {
   [[nodiscard]] double active_feed_forward(int block) const;
   /// Inner widths of all kinds of feed-forward parts, with their keys in a model file: what tensor parallelism divides.
   [[nodiscard]] std::vector<std::pair<std::string_view, int>> feed_forward_widths() const;
+  /// A width of a block's linear layers whose part on each of `tensor_parallel` ranks is no multiple of `multiple`:
+  /// what it is, and how wide the part is. std::nullopt: there is none.
+  [[nodiscard]] std::optional<std::pair<std::string_view, int>> part_that_is_no_multiple(int tensor_parallel,
+                                                                                         int multiple) const;
   /// The first layer after `layer` with another cost.
   [[nodiscard]] int alike_until(int layer) const;
   /// Number of layers: embedding + blocks + separate final norm + head.

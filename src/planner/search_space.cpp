@@ -66,7 +66,7 @@ Result<void> check_pinned_gpus(const Request& request, const simulator::Environm
 
 /// Why a GPU type cannot be planned for.
 struct Refusal {
-  enum class Why { degree, size, pinned_size, precision, not_measured } why = Why::not_measured;
+  enum class Why { degree, division, size, pinned_size, precision, not_measured } why = Why::not_measured;
   std::string text;
 };
 
@@ -103,6 +103,15 @@ class SpaceMaker {
   }
 
  private:
+  /// Whether the framework can divide the job's layers so. `micro_batch`: 0 for any.
+  Result<void> check_division(int tensor_parallel, int context_parallel, int micro_batch = 0) const {
+    return env_.framework.check(env_.model, {.tensor_parallel = tensor_parallel,
+                                             .context_parallel = context_parallel,
+                                             .precision = request_.job.precision,
+                                             .sequence_length = request_.job.sequence_length,
+                                             .micro_batch = micro_batch});
+  }
+
   Result<void> check_job() const {
     const TrainingJob& job = request_.job;
     if (job.global_batch < 1) return fail(ErrorCode::invalid_input, "the global batch has no sequences");
@@ -124,10 +133,10 @@ class SpaceMaker {
                                                 "iteration",
                                                 *pins.data_parallel, job.global_batch));
     if (pins.tensor_parallel)
-      if (const auto divides = env_.framework.check_degrees(env_.model, *pins.tensor_parallel, 1); !divides)
+      if (const auto possible = check_division(*pins.tensor_parallel, 1); !possible)
         return fail(ErrorCode::usage,
-                    fmt::format("--pin tensor_parallel={}: {}", *pins.tensor_parallel, divides.error().what),
-                    "pin a degree that does");
+                    fmt::format("--pin tensor_parallel={}: {}", *pins.tensor_parallel, possible.error().what),
+                    possible.error().hint);
     return {};
   }
 
@@ -338,7 +347,7 @@ class SpaceMaker {
     const Pins& pins = request_.pins;
     const auto possible = [&](std::vector<int> degrees) {
       std::erase_if(degrees, [&](int degree) {
-        return pool.groups(degree) < 1 || !env_.framework.check_degrees(env_.model, degree, space_.context_parallel) ||
+        return pool.groups(degree) < 1 || !check_division(degree, space_.context_parallel) ||
                (pins.tensor_parallel && degree != *pins.tensor_parallel) ||
                (pins.max_tensor_parallel && degree > *pins.max_tensor_parallel);
       });
@@ -358,7 +367,8 @@ class SpaceMaker {
     // A size that does not divide the batch could be mixed with others; those that do are enough.
     const auto possible = [&](std::vector<int> values) {
       std::erase_if(values, [&](int value) {
-        return job.global_batch % value != 0 || (pins.micro_batch && value != *pins.micro_batch);
+        return job.global_batch % value != 0 || (pins.micro_batch && value != *pins.micro_batch) ||
+               !check_division(tensor_parallel, space_.context_parallel, value);
       });
       return values;
     };
@@ -439,6 +449,10 @@ class SpaceMaker {
 
   Refusal why_no_size(const DevicePool& pool) const {
     using Why = Refusal::Why;
+    if (const auto possible = check_division(pool.tensor_parallel.front(), space_.context_parallel,
+                                             request_.pins.micro_batch.value_or(request_.job.global_batch));
+        !possible)
+      return {Why::division, possible.error().what};
     if (!request_.pins.micro_batch)
       return {Why::size,
               fmt::format("no measured micro-batch size divides global_batch {}", request_.job.global_batch)};
@@ -461,10 +475,15 @@ class SpaceMaker {
   /// What tensor-parallel degrees have to divide.
   std::string divided() const {
     const Model& model = env_.model;
-    std::string all = fmt::format("{} heads", model.attention_heads);
-    if (env_.framework.divides_key_value_heads && model.key_value_heads != model.attention_heads)
-      all += fmt::format(", {} key-value heads", model.key_value_heads);
-    return all;
+    const simulator::Framework& framework = env_.framework;
+    std::vector<std::string> all{fmt::format("{} heads", model.attention_heads)};
+    if (framework.divides_key_value_heads && model.key_value_heads != model.attention_heads)
+      all.push_back(fmt::format("{} key-value heads", model.key_value_heads));
+    if (framework.divides_feed_forward)
+      for (const auto& [key, width] : model.feed_forward_widths()) all.push_back(fmt::format("{} {}", key, width));
+    if (framework.kernels.sequence_parallel)
+      all.push_back(fmt::format("{} tokens", request_.job.sequence_length / space_.context_parallel));
+    return fmt::format("{}", fmt::join(all, ", "));
   }
 
   Refusal why_no_degree(const DevicePool& pool) const {
@@ -473,10 +492,9 @@ class SpaceMaker {
     const auto measured =
         env_.profile.tensor_parallel_degrees(env_.model.name, pool.gpu, job.precision, job.sequence_length);
     const bool estimable = env_.costs->can_estimate(pool.gpu, job.precision);
-    if (const auto divides = env_.framework.check_degrees(env_.model, request_.pins.tensor_parallel.value_or(1),
-                                                          space_.context_parallel);
-        !divides)
-      return {Why::degree, divides.error().what};
+    if (const auto possible = check_division(request_.pins.tensor_parallel.value_or(1), space_.context_parallel);
+        !possible)
+      return {Why::division, possible.error().what};
     if (!measured.empty() || estimable)
       return {Why::degree,
               fmt::format("no tensor-parallel degree is left that {}divides the {} and fits into a node of {}",
@@ -512,9 +530,12 @@ class SpaceMaker {
                   "choose a global batch that is a multiple of one, or " + layers_advice(kind, " --micro-batches"));
     if (why.contains(Refusal::Why::degree) && (request_.pins.tensor_parallel || request_.pins.max_tensor_parallel))
       return fail(ErrorCode::infeasible, text, "pin another degree, or raise --max-tensor-parallel");
+    if (why.contains(Refusal::Why::division))
+      return fail(ErrorCode::infeasible, text,
+                  "choose other degrees, another --sequence-length, another --precision or another --framework");
     if (why == std::set{Refusal::Why::precision})
       return fail(ErrorCode::infeasible, text, "choose another --precision, or leave it to sailor-plan");
-    return fail(ErrorCode::not_found, text, layers_advice(kind));
+    return fail(ErrorCode::not_found, text, layers_advice(request_.job.precision, kind));
   }
 
   const Request& request_;

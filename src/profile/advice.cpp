@@ -10,6 +10,11 @@ std::string layers_advice(std::optional<DeviceKind> kind, std::string_view optio
                      kind ? " --gpu NAME" : "", options);
 }
 
+std::string layers_advice(Precision precision, std::optional<DeviceKind> kind, std::string_view options) {
+  if (is_trainable(precision)) return layers_advice(kind, options);
+  return "choose another precision, or import it with sailor-profile import";
+}
+
 std::string layers_advice(const GpuCatalogue& gpus, std::string_view gpu, std::string_view options) {
   const auto type = gpus.find(gpu);
   return layers_advice(type ? std::optional(type->kind) : std::nullopt, options);

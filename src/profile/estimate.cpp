@@ -186,6 +186,12 @@ LinearValues linear_values(const Model& model, const LayerKey& key, const LayerK
 // take only matrices whose rows are summed over, and the backward pass sums over the others (Transformer Engine).
 constexpr double rounding_bytes = 4.0;
 
+/// Tokens that a query meets at most. The diagonals of all context-parallel ranks are that of the whole sequence.
+int attention_length(const Model& model, const LayerKey& key) {
+  const int window = model.window(block_of(model, key));
+  return window > 0 ? std::min(key.sequence_length, window) : key.sequence_length;
+}
+
 /// Bytes that pass between processor and memory.
 struct Traffic {
   double forward = 0.0;
@@ -249,7 +255,7 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       if (key.recompute == Recompute::selective) kept = all - scores - (again ? arrays.attended : 0.0);
       if (key.recompute == Recompute::full) kept = arrays.own_hidden;
       sizes.activation = Bytes(kept);
-      if (key.precision == Precision::fp8 && key.recompute != Recompute::full) {
+      if (key.precision == Precision::fp8 && key.recompute != Recompute::full && kernels.keeps_rounded_inputs) {
         const LinearValues values = linear_values(model, key, kernels);
         // Frameworks that make the outputs of norms and activation functions again keep neither.
         sizes.activation += Bytes(values.kept_in_both - (again ? 0.0 : values.kept));
@@ -315,6 +321,7 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
       const Flop causal = model.attention_flop(block, tokens, key.sequence_length) / t;
       if (fused) {
         flop -= causal;
+        work.attention_length = attention_length(model, key);
         work.forward_attention = causal;
         work.backward_attention = causal * 2.5;  // two products forward, five backward: the scores are recomputed
       } else {
@@ -349,7 +356,7 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
     work.backward_fp8 = work.forward_fp8 * 2.0;
     const LinearValues values = linear_values(model, key, kernels);
     traffic.forward += rounding_bytes * values.inputs;
-    traffic.backward += rounding_bytes * values.outputs;
+    traffic.backward += rounding_bytes * (values.outputs + (kernels.keeps_rounded_inputs ? 0.0 : values.inputs));
     if (kernels.rounds_weights_each_pass) add({1.0, 1.0}, rounding_bytes * parameters);
   }
   work.forward_traffic = Bytes(traffic.forward);
@@ -385,6 +392,7 @@ LayerWork attention_work(const Model& model, const LayerKey& key, const LayerKer
   const double t = key.tensor_parallel;
   const double again = key.recompute == Recompute::none ? 0.0 : 1.0;
   if (kernels.attention == Attention::fused) {
+    work.attention_length = attention_length(model, key);
     work.forward_attention = model.attention_flop(block_of(model, key), tokens, key.sequence_length) / t;
     work.backward_attention = work.forward_attention * (2.5 + again);
     return work;
@@ -454,18 +462,23 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
   if (value_bytes(precision) < 4.0) {
     // Four fifths of the best published kernels on H100 and H200: matrix products 794 of 989 TFLOP/s
     // (stas00/ml-engineering); fused attention, sequences of 8,192, 644 forward and 541 backward (cuDNN 9.19,
-    // NVIDIA/cudnn-frontend @3929da2). RMSNorm moves 3.7 of 4.8 TB/s (ibid.). Products in fp8: 1,474 of 1,979 TFLOP/s
-    // by cuBLASLt on an H100 (experiments/results/2026-11-26-h100.md).
+    // NVIDIA/cudnn-frontend @3929da2), which short sequences do not reach: of 512 to 16,384 tokens, cuDNN's and
+    // FlashAttention-2's rates on an H100 follow length / (length + half) with halves of 400 and 950 tokens
+    // (experiments/results/2026-11-27-h100.md). RMSNorm moves 3.7 of 4.8 TB/s (ibid.). Products in fp8: 1,474 of 1,979
+    // TFLOP/s by cuBLASLt on an H100 (experiments/results/2026-11-26-h100.md).
     efficiency.compute = 0.65;
     efficiency.compute_fp8 = 0.6;
-    efficiency.attention_forward = 0.52;
-    efficiency.attention_backward = 0.44;
+    efficiency.attention_forward_half = 400.0;
+    efficiency.attention_backward_half = 950.0;
+    efficiency.attention_forward = 0.52 * (8192.0 + efficiency.attention_forward_half) / 8192.0;
+    efficiency.attention_backward = 0.44 * (8192.0 + efficiency.attention_backward_half) / 8192.0;
     efficiency.memory = 0.75;
   }
   return efficiency;
 }
 
 Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
+  if (precision == Precision::fp8) SAILOR_CHECK(check_precision(precision, gpu.kind == DeviceKind::gpu));
   FlopPerSecond peak = gpu.peak_fp32;
   if (precision == Precision::tf32 && gpu.peak_tf32.value() > 0.0) peak = gpu.peak_tf32;
   if (precision == Precision::bf16) peak = gpu.peak_bf16;
@@ -477,16 +490,17 @@ Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
               gpu.kind == DeviceKind::gpu && gpu.memory_bandwidth.value() > 0.0
                   ? fmt::format("{} cannot compute in {}", gpu.name, to_string(precision))
                   : fmt::format("the GPU catalogue has no {} rate of {}", to_string(precision), gpu.name),
-              "choose another precision, or " + layers_advice(gpu.kind));
+              is_trainable(precision) ? "choose another precision, or " + layers_advice(gpu.kind)
+                                      : layers_advice(precision, gpu.kind));
 }
 
 Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,
                             std::optional<Seconds> all_reduce, const LayerKernels& kernels) {
   const bool in_fp8 = precision == Precision::fp8;
-  const auto peak = peak_rate(gpu, in_fp8 ? Precision::bf16 : precision);
+  const auto peak_of_products = peak_rate(gpu, precision);
+  if (!peak_of_products) return fail(peak_of_products.error());
+  const auto peak = in_fp8 ? peak_rate(gpu, Precision::bf16) : peak_of_products;
   if (!peak) return fail(peak.error());
-  const auto peak_fp8 = in_fp8 ? peak_rate(gpu, Precision::fp8) : peak;
-  if (!peak_fp8) return fail(peak_fp8.error());
   const Efficiency efficiency =
       kernels.efficiency && gpu.kind == DeviceKind::gpu ? *kernels.efficiency : generic_efficiency(gpu.kind, precision);
   const BytesPerSecond memory = gpu.memory_bandwidth * efficiency.memory;
@@ -495,16 +509,25 @@ Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision
                  (gpu.memory_bandwidth * efficiency.link_share);
   auto pass = [&](Flop flop, Flop fp8, Seconds attention, Bytes traffic, int launches, int all_reduces) {
     Seconds busy = (flop - fp8) / (*peak * efficiency.compute) + attention + traffic / memory;
-    if (fp8.value() > 0.0) busy += fp8 / (*peak_fp8 * efficiency.compute_fp8);
+    if (fp8.value() > 0.0) busy += fp8 / (*peak_of_products * efficiency.compute_fp8);
     return std::max(busy, efficiency.launch * launches) + all_reduce.value_or(Seconds(0.0)) * all_reduces;
   };
-  return LayerTimes{.forward = pass(work.forward_flop, work.forward_fp8,
-                                    work.forward_attention / (*peak * efficiency.attention_forward),
-                                    work.forward_traffic, work.forward_launches, work.forward_all_reduces),
-                    .backward = pass(work.backward_flop, work.backward_fp8,
-                                     work.backward_attention / (*peak * efficiency.attention_backward),
-                                     work.backward_traffic, work.backward_launches, work.backward_all_reduces),
-                    .update = pass(Flop(0.0), Flop(0.0), Seconds(0.0), work.update_traffic, 1, 0)};
+  const auto share = [&](double of_long, double half) {
+    return of_long * work.attention_length / (work.attention_length + half);
+  };
+  const auto attention = [&](Flop flop, double of_long, double half) {
+    return flop.value() > 0.0 ? flop / (*peak * share(of_long, half)) : Seconds(0.0);
+  };
+  return LayerTimes{
+      .forward =
+          pass(work.forward_flop, work.forward_fp8,
+               attention(work.forward_attention, efficiency.attention_forward, efficiency.attention_forward_half),
+               work.forward_traffic, work.forward_launches, work.forward_all_reduces),
+      .backward =
+          pass(work.backward_flop, work.backward_fp8,
+               attention(work.backward_attention, efficiency.attention_backward, efficiency.attention_backward_half),
+               work.backward_traffic, work.backward_launches, work.backward_all_reduces),
+      .update = pass(Flop(0.0), Flop(0.0), Seconds(0.0), work.update_traffic, 1, 0)};
 }
 
 }  // namespace sailor

@@ -34,8 +34,12 @@ std::string_view to_string(ContextExchange exchange);
 struct Efficiency {
   double compute = 0.0;            ///< matrix products: share of the peak rate
   double compute_fp8 = 0.0;        ///< those of 8-bit numbers: share of their peak rate
-  double attention_forward = 0.0;  ///< fused attention: share of the peak rate
+  double attention_forward = 0.0;  ///< fused attention of long sequences: share of the peak rate
   double attention_backward = 0.0;
+  /// Tokens of a sequence at which fused attention reaches half of these shares: blocks on the diagonal of the causal
+  /// mask are computed whole, and few blocks fill a device badly. 0: the same of any length.
+  double attention_forward_half = 0.0;
+  double attention_backward_half = 0.0;
   double memory = 0.0;      ///< everything else: share of the memory bandwidth
   Seconds launch{};         ///< time to launch one operation; no time is below the sum of its launches
   double link_share = 0.0;  ///< bandwidth between devices of a node as share of their memory bandwidth
@@ -61,6 +65,9 @@ struct LayerKernels {
   double expert_imbalance = 1.0;
   /// Precision::fp8: weights are rounded to 8 bits for each pass, not once an iteration.
   bool rounds_weights_each_pass = false;
+  /// Precision::fp8: inputs of linear layers are kept for the backward pass in 8 bits; otherwise in 16, and rounded
+  /// again there.
+  bool keeps_rounded_inputs = true;
   bool fused_norms = false;                ///< an RMS norm is one kernel, which keeps only its input and its output
   std::optional<Efficiency> efficiency{};  ///< of its kernels on GPUs; std::nullopt: generic_efficiency()
 };
@@ -73,7 +80,8 @@ struct LayerWork {
   Flop backward_fp8{};       ///< likewise of backward_flop
   Flop forward_attention{};  ///< fused attention
   Flop backward_attention{};
-  Bytes forward_traffic{};  ///< between processor and memory
+  int attention_length = 0;  ///< tokens that a query meets at most: Efficiency::attention_forward_half
+  Bytes forward_traffic{};   ///< between processor and memory
   Bytes backward_traffic{};
   Bytes update_traffic{};    ///< of the optimizer step
   int forward_launches = 0;  ///< operations that a framework starts one by one
@@ -121,7 +129,7 @@ struct LayerSizes {
 };
 /// Activations follow Korthikanti et al. 2022, equations 1 and 2, with values of one size, attention scores that are
 /// kept once (unfused) or not at all, and no dropout masks; see estimate.cpp. Under Precision::fp8 the inputs of a
-/// block's linear layers are kept in 8 bits.
+/// block's linear layers are kept in 8 bits (LayerKernels::keeps_rounded_inputs).
 LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKernels& kernels = {});
 
 /// Peak rate in a number format: tf32 falls back to fp32 where the device has none. Errors: not_found (no bf16, fp16 or
@@ -134,8 +142,8 @@ struct LayerTimes {
   Seconds update{};
 };
 /// Compute time plus memory time, at least the launches, plus the all-reduces over tensor-parallel ranks:
-///   max(flop / (compute·peak) + attention / (attention_...·peak) + traffic / (memory·bandwidth), launches·launch) +
-///   all_reduces·all_reduce.
+///   max(flop / (compute·peak) + attention / (share·peak) + traffic / (memory·bandwidth), launches·launch) +
+///   all_reduces·all_reduce,  share = attention_...·length / (length + attention_..._half).
 /// Under Precision::fp8 the products of 8-bit numbers run at compute_fp8·peak, and all else at the rates of bf16.
 /// The two are added, instead of taking the larger: products and element-wise operations follow each other.
 /// `all_reduce`: time of one all-reduce; without it, a ring over a link of `link_share`. `kernels`: only its efficiency

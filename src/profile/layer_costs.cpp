@@ -210,47 +210,64 @@ const Result<LayerPrice>& LayerCosts::find(const LayerKey& key) const {
   return found_.emplace(key, price(key)).first->second;
 }
 
+Result<LayerPrice> LayerCosts::scaled_price(const LayerKey& key, const LayerKey& like) const {
+  const auto wanted = roofline_of(key);
+  if (!wanted) return fail(wanted.error());
+  auto price = this->price(like);
+  if (!price) return price;
+  const auto had = roofline_of(like);
+  if (!had) return fail(had.error());
+  const auto scale = [](TimeStatistics& times, Seconds to, Seconds from) {
+    const double ratio = from > Seconds(0) ? to / from : 1.0;
+    for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
+                                            &TimeStatistics::low, &TimeStatistics::high})
+      times.*member *= ratio;
+  };
+  LayerCost& cost = price->cost;
+  scale(cost.forward, wanted->forward, had->forward);
+  scale(cost.backward, wanted->backward, had->backward);
+  scale(cost.update, wanted->update, had->update);
+  const LayerSizes wanted_sizes = layer_sizes(model_, key, kernels_);
+  const LayerSizes sizes = layer_sizes(model_, like, kernels_);
+  const auto scale_bytes = [](Bytes& bytes, Bytes to, Bytes from) {
+    bytes = from > Bytes(0) ? bytes * (to / from) : to;
+  };
+  scale_bytes(cost.activation, wanted_sizes.activation, sizes.activation);
+  scale_bytes(cost.output, wanted_sizes.output, sizes.output);
+  scale_bytes(cost.workspace, wanted_sizes.workspace, sizes.workspace);
+  cost.parameters -= sizes.parameters - wanted_sizes.parameters;
+  cost.origin = Origin::estimated;
+  return price;
+}
+
 Result<LayerPrice> LayerCosts::divided_price(const LayerKey& key) const {
   if (measured_only_)
     return fail(ErrorCode::not_found,
                 fmt::format("layers of {} at context parallel {} and expert parallel {} are not measured", model_.name,
                             key.context_parallel, key.expert_parallel),
                 "allow estimates, or use degrees of 1");
-  auto price = this->price(key.undivided());
-  if (!price) return price;
-  const auto part = roofline_of(key);
-  if (!part) return fail(part.error());
-  const auto whole = roofline_of(key.undivided());
-  if (!whole) return fail(whole.error());
-  const auto scale = [](TimeStatistics& times, Seconds of_part, Seconds of_whole) {
-    const double ratio = of_whole > Seconds(0) ? of_part / of_whole : 1.0;
-    for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
-                                            &TimeStatistics::low, &TimeStatistics::high})
-      times.*member *= ratio;
-  };
-  LayerCost& cost = price->cost;
-  scale(cost.forward, part->forward, whole->forward);
-  scale(cost.backward, part->backward, whole->backward);
-  scale(cost.update, part->update, whole->update);
-  const LayerSizes part_sizes = layer_sizes(model_, key, kernels_);
-  const LayerSizes whole_sizes = layer_sizes(model_, key.undivided(), kernels_);
-  const auto scale_bytes = [](Bytes& bytes, Bytes of_part, Bytes of_whole) {
-    bytes = of_whole > Bytes(0) ? bytes * (of_part / of_whole) : of_part;
-  };
-  scale_bytes(cost.activation, part_sizes.activation, whole_sizes.activation);
-  scale_bytes(cost.output, part_sizes.output, whole_sizes.output);
-  scale_bytes(cost.workspace, part_sizes.workspace, whole_sizes.workspace);
-  cost.parameters -= whole_sizes.parameters - part_sizes.parameters;
-  cost.origin = Origin::estimated;
+  return scaled_price(key, key.undivided());
+}
+
+Result<LayerPrice> LayerCosts::price_in_fp8(const LayerKey& key) const {
+  LayerKey wide = key;
+  wide.precision = Precision::bf16;
+  auto price = scaled_price(key, wide);
+  if (!price || price->basis == Basis::roofline) return price;
+  if (price->basis != Basis::transfer) price->sources = "its times in bf16";
+  price->basis = Basis::transfer;
+  const double error = 1.0 + expected_error(Basis::transfer, Precision::fp8).wide;
+  for (TimeStatistics LayerCost::*times : {&LayerCost::forward, &LayerCost::backward, &LayerCost::update})
+    price->cost.*times = spread((price->cost.*times).median, error);
   return price;
 }
 
 Result<PassShares> LayerCosts::attention_shares(const LayerKey& key) const {
-  const auto all = roofline_of(key);
+  const auto all = roofline_of(key, false);
   if (!all) return fail(all.error());
   const auto gpu = gpus_.find(key.gpu);
   if (!gpu) return fail(gpu.error());
-  LayerWork work = attention_work(model_, key, kernels_);
+  const LayerWork work = attention_work(model_, key, kernels_);
   const auto attention = roofline(work, *gpu, key.precision, 1, std::nullopt, kernels_);
   if (!attention) return fail(attention.error());
   return PassShares{.forward = std::min(1.0, attention->forward / all->forward),
@@ -265,6 +282,7 @@ Result<LayerPrice> LayerCosts::price(const LayerKey& key) const {
   if (auto found = look_up(key)) return std::move(*found);
   if (auto found = between_micro_batches(key)) return std::move(*found);
   if (auto found = between_tensor_parallel(key)) return std::move(*found);
+  if (key.precision == Precision::fp8) return price_in_fp8(key);
   if (auto found = estimate(key, Basis::transfer)) return found;
   auto found = estimate(key, Basis::roofline);
   if (found) return found;
@@ -332,10 +350,11 @@ std::optional<LayerPrice> LayerCosts::between_tensor_parallel(const LayerKey& ke
   return result;
 }
 
-Result<LayerTimes> LayerCosts::roofline_of(const LayerKey& key) const {
+Result<LayerTimes> LayerCosts::roofline_of(const LayerKey& key, bool launches) const {
   const auto gpu = gpus_.find(key.gpu);
   if (!gpu) return fail(gpu.error());
-  const LayerWork work = layer_work(model_, key, kernels_);
+  LayerWork work = layer_work(model_, key, kernels_);
+  if (!launches) work.forward_launches = work.backward_launches = 0;
   std::optional<Seconds> all_reduce;
   if (key.tensor_parallel > 1) {
     const LinkEnd end{.gpu = key.gpu, .zone = {}, .ranks = key.tensor_parallel};

@@ -60,7 +60,8 @@ class LayerCosts {
   /// Cost of layer `key.first_layer`. That of a part of the sequence or of the experts is that of the whole, times the
   /// ratio of their estimates: it is an estimate, and has the basis of the whole. Interpolated times never have a
   /// better origin than their inputs, and have a slightly wider [low, high]; estimates have [low, high] after
-  /// expected_error(). Errors: not_found, from the look-up if measured_only, or if the catalogue does not know the GPU
+  /// expected_error(). Nobody measures fp8: its cost is that in bf16, times the ratio of their estimates.
+  /// Errors: not_found, from the look-up if measured_only, or if the catalogue does not know the GPU
   /// or its rate. Several threads may call this at once.
   [[nodiscard]] const Result<LayerPrice>& find(const LayerKey& key) const;
 
@@ -93,9 +94,12 @@ class LayerCosts {
 
  private:
   [[nodiscard]] Result<LayerPrice> price(const LayerKey& key) const;
+  /// That of `like`, times the ratio of their estimates.
+  [[nodiscard]] Result<LayerPrice> scaled_price(const LayerKey& key, const LayerKey& like) const;
   [[nodiscard]] Result<LayerPrice> divided_price(const LayerKey& key) const;
+  [[nodiscard]] Result<LayerPrice> price_in_fp8(const LayerKey& key) const;
   [[nodiscard]] bool is_measured_on(const std::string& gpu) const;
-  [[nodiscard]] Result<LayerTimes> roofline_of(const LayerKey& key) const;
+  [[nodiscard]] Result<LayerTimes> roofline_of(const LayerKey& key, bool launches = true) const;
   [[nodiscard]] Result<LayerTimes> transfer(const LayerKey& key, const std::string& without,
                                             std::string& sources) const;
   [[nodiscard]] LayerSizes sizes_of(const LayerKey& key, const std::string& without) const;

@@ -54,7 +54,7 @@ Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const
   for (const Row& layer : layers) candidates.push_back(&layer.key);
   if (candidates.empty())
     return {ErrorCode::not_found, fmt::format("the profile has no measurements of {}", what),
-            layers_advice(std::nullopt)};
+            layers_advice(key.precision, std::nullopt)};
   std::string found;  // "model tiny-gpt, GPU cpu"
   for (const KeyField& field : key_fields()) {
     const std::string wanted = field.value(key);
@@ -71,7 +71,7 @@ Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const
       return {ErrorCode::not_found,
               fmt::format("the profile has no {} of {} {}{}{} ({} there: {})", what, field.one, wanted,
                           found.empty() ? "" : " for ", found, field.many, fmt::join(present, ", ")),
-              layers_advice(std::nullopt)};
+              layers_advice(key.precision, std::nullopt)};
     }
     found += fmt::format("{}{} {}", found.empty() ? "" : ", ", field.one, wanted);
     candidates = std::move(remaining);

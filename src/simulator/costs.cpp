@@ -56,7 +56,7 @@ class CostModel::Pricer {
     if (!state) return fail(state.error());
     state_ = *state;
     SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding));
-    SAILOR_CHECK(check_degrees());
+    SAILOR_CHECK(check_divisions());
     start();
     SAILOR_CHECK(place());
     for (std::size_t entry = 0; entry < plan_.pipelines.size(); ++entry) SAILOR_CHECK(price_pipeline(entry));
@@ -66,13 +66,17 @@ class CostModel::Pricer {
   }
 
  private:
-  Result<void> check_degrees() const {
+  Result<void> check_divisions() const {
     for (std::size_t p = 0; p < plan_.pipelines.size(); ++p)
       for (std::size_t s = 0; s < plan_.pipelines[p].stages.size(); ++s)
-        if (const auto divides = s_.env.framework.check_degrees(
-                s_.env.model, plan_.pipelines[p].stages[s].tensor_parallel, plan_.context_parallel);
-            !divides)
-          return fail(divides.error(), fmt::format("pipeline {}, stage {}", p, s));
+        if (const auto possible =
+                s_.env.framework.check(s_.env.model, {.tensor_parallel = plan_.pipelines[p].stages[s].tensor_parallel,
+                                                      .context_parallel = plan_.context_parallel,
+                                                      .precision = plan_.job.precision,
+                                                      .sequence_length = plan_.job.sequence_length,
+                                                      .micro_batch = plan_.micro_batch_of(plan_.pipelines[p])});
+            !possible)
+          return fail(possible.error(), fmt::format("pipeline {}, stage {}", p, s));
     return {};
   }
   void start() {

@@ -126,6 +126,9 @@ Efficiency read_efficiency(const TomlTable& table) {
   efficiency.compute_fp8 = table.number_or("compute_fp8", efficiency.compute_fp8, share);
   efficiency.attention_forward = table.number("attention_forward", share);
   efficiency.attention_backward = table.number("attention_backward", share);
+  const auto tokens = [&](std::string_view key) { return table.number_or(key, 0.0, {.minimum = 0.0, .maximum = 1e6}); };
+  efficiency.attention_forward_half = tokens("attention_forward_half");
+  efficiency.attention_backward_half = tokens("attention_backward_half");
   efficiency.memory = table.number("memory", share);
   efficiency.launch = Seconds(table.number("launch_s", {.minimum = 0.0, .maximum = 1.0}));
   return efficiency;
@@ -145,6 +148,7 @@ void read_layers(const TomlTable& table, Framework& framework) {
                  "'layers.keeps_gathered_inputs' is true, but without sequence_parallel nothing is gathered",
                  "set sequence_parallel = true, or remove it");
   framework.kernels.rounds_weights_each_pass = table.boolean_or("rounds_weights_each_pass", false);
+  framework.kernels.keeps_rounded_inputs = table.boolean_or("keeps_rounded_inputs", true);
   framework.kernels.fused_norms = table.boolean_or("fused_norms", false);
   framework.states_expert_imbalance = table.has("expert_imbalance");
   framework.kernels.expert_imbalance = table.number_or("expert_imbalance", 1.0, {.minimum = 1.0, .maximum = 1000.0});
@@ -214,28 +218,49 @@ Result<void> Framework::check(OptimizerSharding sharding) const {
       fmt::format("use optimizer_sharding {}, or name another framework with --framework", fmt::join(known, ", ")));
 }
 
-Result<void> Framework::check_degrees(const Model& model, int tensor_parallel, int context_parallel) const {
-  std::string what;
-  if (model.attention_heads % tensor_parallel != 0)
-    what = fmt::format("{} attention heads", model.attention_heads);
-  else if (divides_key_value_heads && model.key_value_heads % tensor_parallel != 0)
-    what = fmt::format("{} key-value heads", model.key_value_heads);
-  if (what.empty() && divides_feed_forward)
+Result<void> Framework::check(const Model& model, const Division& division) const {
+  const auto [t, c, precision, length, micro_batch] = division;
+  const auto refuse = [](std::string what, const char* hint = "use smaller degrees") {
+    return fail(ErrorCode::infeasible, std::move(what), hint);
+  };
+  const auto indivisible = [&](std::string_view what, int size) {
+    return refuse(fmt::format("tensor_parallel {} does not divide the {} {} of {}, as it has to for framework {}", t,
+                              size, what, model.name, name),
+                  "use a smaller degree");
+  };
+  if (model.attention_heads % t != 0) return indivisible("attention heads", model.attention_heads);
+  if (divides_key_value_heads && model.key_value_heads % t != 0)
+    return indivisible("key-value heads", model.key_value_heads);
+  if (divides_feed_forward)
     for (const auto& [key, width] : model.feed_forward_widths())
-      if (what.empty() && width % tensor_parallel != 0) what = fmt::format("{} {}", key, width);
-  if (what.empty()) {
-    if (can_exchange(model, kernels, tensor_parallel, context_parallel)) return {};
-    return fail(
-        ErrorCode::infeasible,
-        fmt::format("framework {} exchanges heads of attention: tensor_parallel {} x context_parallel {} has to "
-                    "divide the {} key-value heads of {}",
-                    name, tensor_parallel, context_parallel, model.key_value_heads, model.name),
-        "use smaller degrees");
-  }
-  return fail(ErrorCode::infeasible,
-              fmt::format("tensor_parallel {} does not divide the {} of {}, as it has to for framework {}",
-                          tensor_parallel, what, model.name, name),
-              "use a smaller degree");
+      if (width % t != 0)
+        return refuse(fmt::format("tensor_parallel {} does not divide the {} {} of {}, as it has to for framework {}",
+                                  t, key, width, model.name, name),
+                      "use a smaller degree");
+  if (!can_exchange(model, kernels, t, c))
+    return refuse(
+        fmt::format("framework {} exchanges heads of attention: tensor_parallel {} x context_parallel {} has "
+                    "to divide the {} key-value heads of {}",
+                    name, t, c, model.key_value_heads, model.name));
+  if (kernels.sequence_parallel && t > 1 && length % (c * t) != 0)
+    return refuse(fmt::format("framework {} divides sequences, too (sequence parallelism): tensor_parallel {} x "
+                              "context_parallel {} has to divide the {} tokens",
+                              name, t, c, length),
+                  "use smaller degrees, or another sequence length");
+  if (precision != Precision::fp8) return {};
+  if (const auto part = model.part_that_is_no_multiple(t, fp8_multiple))
+    return refuse(fmt::format("framework {} multiplies multiples of {} in fp8, but tensor_parallel {} leaves {} of {} "
+                              "on a rank",
+                              name, fp8_multiple, t, part->first, part->second),
+                  "use other degrees, or precision bf16");
+  if (const std::int64_t tokens = std::int64_t{micro_batch} * length;
+      tokens % (std::int64_t{fp8_multiple} * c * t) != 0)
+    return refuse(
+        fmt::format("framework {} multiplies multiples of {} in fp8, but a micro-batch of {} tokens is divided "
+                    "among {} ranks",
+                    name, fp8_multiple, tokens, c * t),
+        "use another micro-batch, other degrees, or precision bf16");
+  return {};
 }
 
 Result<Framework> parse_framework(std::string_view text, std::string_view source_name) {
@@ -253,6 +278,7 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
     read_shardings(supports, framework);
     framework.supports_tensor_parallel = supports.boolean("tensor_parallel");
     read_divided(supports, framework);
+    framework.fp8_multiple = static_cast<int>(supports.integer_or("fp8_multiple", 1, {.minimum = 1, .maximum = 4096}));
     framework.supports_context_parallel = supports.boolean_or("context_parallel", false);
     framework.supports_expert_parallel = supports.boolean_or("expert_parallel", false);
     if (supports.has("schedules")) framework.schedules = read_schedules(supports);
@@ -273,8 +299,10 @@ Result<Framework> load_framework(const fs::path& path) {
   return parse_framework(*text, path.string());
 }
 
-Result<Framework> find_framework(const std::string& name_or_path, const fs::path& folder) {
-  if (name_or_path.ends_with(".toml")) return load_framework(name_or_path);
+namespace {
+
+/// All frameworks of a folder, by file name. Errors: not_found; those of load_framework().
+Result<std::vector<Framework>> frameworks_in(const fs::path& folder) {
   std::error_code code;
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code))
@@ -283,16 +311,43 @@ Result<Framework> find_framework(const std::string& name_or_path, const fs::path
     return fail(ErrorCode::not_found,
                 fmt::format("cannot list the frameworks in '{}': {}", folder.string(), code.message()));
   std::sort(files.begin(), files.end());
-  std::vector<std::string> names;
+  std::vector<Framework> frameworks;
   for (const fs::path& file : files) {
     auto framework = load_framework(file);
     if (!framework) return fail(framework.error());
-    if (equal_ignoring_case(framework->name, name_or_path)) return framework;
-    names.push_back(framework->name);
+    frameworks.push_back(*std::move(framework));
+  }
+  return frameworks;
+}
+
+}  // namespace
+
+Result<Framework> find_framework(const std::string& name_or_path, const fs::path& folder) {
+  if (name_or_path.ends_with(".toml")) return load_framework(name_or_path);
+  const auto all = frameworks_in(folder);
+  if (!all) return fail(all.error());
+  std::vector<std::string> names;
+  for (const Framework& framework : *all) {
+    if (equal_ignoring_case(framework.name, name_or_path)) return framework;
+    names.push_back(framework.name);
   }
   return fail(
       ErrorCode::not_found, fmt::format("framework '{}' is not known", name_or_path),
       fmt::format("use one of {} (from {}), or a path that ends in .toml", fmt::join(names, ", "), folder.string()));
+}
+
+Result<void> check_trains(const Framework& framework, Precision precision, const fs::path& folder) {
+  const auto state = framework.state_of(precision);
+  if (state) return {};
+  std::vector<std::string> others;
+  if (const auto all = frameworks_in(folder))
+    for (const Framework& other : *all)
+      if (other.state.contains(precision)) others.push_back(other.name);
+  std::vector<std::string_view> own;
+  for (const auto& [each, bytes] : framework.state) own.push_back(to_string(each));
+  return fail(ErrorCode::usage, state.error().what,
+              fmt::format("use --precision {}{}", fmt::join(own, ", "),
+                          others.empty() ? "" : fmt::format(", or --framework {}", fmt::join(others, ", "))));
 }
 
 }  // namespace sailor::simulator

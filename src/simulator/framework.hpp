@@ -47,6 +47,15 @@ std::string_view to_string(StageMessages messages);
 /// Bytes that cross between the two groups for each byte of the value.
 double crossing_copies(StageMessages messages, int senders, int receivers);
 
+/// What the ranks of a stage divide among themselves, and how.
+struct Division {
+  int tensor_parallel = 1;
+  int context_parallel = 1;
+  Precision precision = Precision::fp32;
+  int sequence_length = 0;  ///< tokens
+  int micro_batch = 0;      ///< sequences; 0: not chosen yet
+};
+
 struct Framework {
   std::string name{};
   std::string source{};                     ///< what its constants were taken from or fitted to
@@ -63,6 +72,8 @@ struct Framework {
   /// What a tensor-parallel degree has to divide besides the attention heads.
   bool divides_key_value_heads = false;
   bool divides_feed_forward = false;
+  /// Precision::fp8: tokens on a rank, and the parts of a block's widths there, have to be multiples of this.
+  int fp8_multiple = 1;
   std::vector<Schedule> schedules{};  ///< supported schedules; empty: all
   Uniformity uniformity{};            ///< what has to be equal throughout its plans: the planner offers no others
   [[nodiscard]] bool supports(Schedule schedule) const {
@@ -124,9 +135,9 @@ struct Framework {
   [[nodiscard]] Result<StateBytes> state_of(Precision precision) const;
   /// Errors: unavailable, naming the shardings there are.
   [[nodiscard]] Result<void> check(OptimizerSharding sharding) const;
-  /// Whether layers of the model can be divided among so many tensor-parallel and context-parallel ranks.
+  /// Whether ranks can divide layers of the model so.
   /// Errors: infeasible, naming what the degrees do not divide.
-  [[nodiscard]] Result<void> check_degrees(const Model& model, int tensor_parallel, int context_parallel) const;
+  [[nodiscard]] Result<void> check(const Model& model, const Division& division) const;
 };
 
 /// Errors: not_found, io, invalid_input with file, line and column.
@@ -136,5 +147,7 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
 /// By name in a folder of *.toml files, or the file itself if `name_or_path` ends in ".toml". Errors: not_found, with
 /// the known names.
 Result<Framework> find_framework(const std::string& name_or_path, const std::filesystem::path& folder);
+/// Whether the framework trains with the precision. Errors: usage, naming those of the folder that do.
+Result<void> check_trains(const Framework& framework, Precision precision, const std::filesystem::path& folder);
 
 }  // namespace sailor::simulator

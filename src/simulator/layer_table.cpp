@@ -13,24 +13,12 @@ namespace sailor::simulator {
 
 namespace {
 
-/// How much longer a product takes in 16 bits than in 8: attention's products, where those of linear layers have 8.
-double slowness_of_attention(const Environment& env, const LayerKey& key) {
-  if (key.precision != Precision::fp8) return 1.0;
-  const auto gpu = env.gpus.find(key.gpu);
-  if (!gpu) return 1.0;
-  const auto wide = peak_rate(*gpu, Precision::bf16);
-  const auto narrow = peak_rate(*gpu, Precision::fp8);
-  return wide && narrow ? *narrow / *wide : 1.0;
-}
-
-/// Share of a block's forward FLOP, those of attention counted `slowness` times, that Recompute::selective computes
-/// twice.
-double score_share(const Model& model, int sequence_length, const LayerKernels& kernels, double slowness) {
+/// Share of a block's forward FLOP that attention's scores and their products have.
+double flop_share_of_attention(const Model& model, int sequence_length, const LayerKernels& kernels) {
   // forward_flop() counts the half that a causal mask keeps, as fused attention does; other kernels compute all of it.
   const double computed = kernels.attention == Attention::fused ? 1.0 : 2.0;
   const double without = model.forward_flop(LayerKind::block, 1.0, 0).value();
-  const double scores =
-      slowness * computed * (model.forward_flop(LayerKind::block, 1.0, sequence_length).value() - without);
+  const double scores = computed * (model.forward_flop(LayerKind::block, 1.0, sequence_length).value() - without);
   return scores / (without + scores);
 }
 
@@ -52,21 +40,18 @@ LayerKey without_recompute(LayerKey key) {
   return key;
 }
 
-/// The cost with recomputation, from the cost without.
-LayerCost with_recompute(LayerCost cost, const LayerKey& key, const Environment& env) {
+/// The cost with recomputation, from the cost without. `attention`: its share of the forward time.
+LayerCost with_recompute(LayerCost cost, const LayerKey& key, const Environment& env, double attention) {
   if (key.kind != LayerKind::block || key.recompute == Recompute::none) return cost;
-  const auto add = [&](double share) {
-    for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
-                                            &TimeStatistics::low, &TimeStatistics::high})
-      cost.backward.*member += cost.forward.*member * share;
-  };
+  const double again = key.recompute == Recompute::full ? 1.0 : attention;
+  for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
+                                          &TimeStatistics::low, &TimeStatistics::high})
+    cost.backward.*member += cost.forward.*member * again;
   Bytes kept;
   if (key.recompute == Recompute::full) {
-    add(1.0);
     kept = cost.output;  // as large as its input
   } else {
     const LayerKernels& kernels = env.framework.kernels;
-    add(score_share(env.model, key.sequence_length, kernels, slowness_of_attention(env, key)));
     // At least the other arrays of a block, by formula; exactly those if no scores are kept.
     const double least = layer_sizes(env.model, key, kernels).activation /
                          layer_sizes(env.model, without_recompute(key), kernels).activation;
@@ -207,6 +192,12 @@ class TableMaker {
     return cost;
   }
 
+  /// Attention's share of a block's forward time, by estimates; on devices without known rates, its share of the FLOP.
+  double attention_share(const LayerKey& key) const {
+    const auto shares = costs_.attention_shares(without_recompute(key));
+    return shares ? shares->forward : flop_share_of_attention(env_.model, key.sequence_length, env_.framework.kernels);
+  }
+
   /// The cost with the recomputation of `key`, measured or derived.
   Result<LayerCost> priced(const LayerKey& key) {
     if (key.recompute == Recompute::none) return plain_cost(key);
@@ -228,7 +219,7 @@ class TableMaker {
     inputs_.insert({.origin = Origin::estimated,
                     .what = fmt::format("blocks of {} on {} with recompute = {} (from those without)", key.model,
                                         key.gpu, to_string(key.recompute))});
-    return with_recompute(*cost, key, env_);
+    return with_recompute(*cost, key, env_, attention_share(key));
   }
 
   Result<LayerCost> found(const LayerKey& key) {

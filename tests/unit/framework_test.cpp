@@ -276,6 +276,50 @@ TEST(Framework, MegatronDeepSpeedKeepsTwentyBytesForEveryParameter) {
   }
 }
 
+TEST(Framework, SequencesAndFp8ProductsHaveToDivide) {
+  auto framework = find_framework("megatron-core", folder);
+  ASSERT_TRUE(framework.has_value()) << framework.error().message();
+  Model model;
+  model.name = "any";
+  model.hidden = 64;
+  model.attention_heads = model.key_value_heads = 8;
+  model.feed_forward = 128;
+  const auto refused = [&](const simulator::Division& division) {
+    const auto checked = framework->check(model, division);
+    return checked ? "good" : checked.error().message();
+  };
+  EXPECT_EQ(refused({.tensor_parallel = 2, .context_parallel = 2, .sequence_length = 36}), "good");
+  EXPECT_NE(refused({.tensor_parallel = 4, .context_parallel = 2, .sequence_length = 36}).find("has to divide the 36"),
+            std::string::npos);
+  EXPECT_EQ(refused({.context_parallel = 8, .sequence_length = 36}), "good");  // another check's
+  // 8 ranks have 16 tokens each of 128, and 9 of two sequences of 36.
+  simulator::Division eight{.tensor_parallel = 4,
+                            .context_parallel = 2,
+                            .precision = Precision::fp8,
+                            .sequence_length = 128,
+                            .micro_batch = 1};
+  EXPECT_EQ(refused(eight), "good");
+  eight.sequence_length = 64;
+  EXPECT_NE(refused(eight).find("a micro-batch of 64 tokens is divided among 8 ranks"), std::string::npos);
+  eight.micro_batch = 2;
+  EXPECT_EQ(refused(eight), "good");
+  model.feed_forward = 96;
+  EXPECT_NE(refused(eight).find("leaves feed_forward of 24 on a rank"), std::string::npos) << refused(eight);
+  eight.precision = Precision::bf16;
+  EXPECT_EQ(refused(eight), "good");
+}
+
+TEST(Framework, ThoseThatTrainWithAPrecisionAreNamed) {
+  const auto framework = find_framework("sailor", folder);
+  ASSERT_TRUE(framework.has_value()) << framework.error().message();
+  EXPECT_TRUE(check_trains(*framework, Precision::bf16, folder));
+  const auto refused = check_trains(*framework, Precision::fp8, folder);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::usage);
+  EXPECT_NE(refused.error().message().find("--framework megatron-core, torch-fsdp"), std::string::npos)
+      << refused.error().message();
+}
+
 TEST(Framework, TensorParallelismHasToDivideEveryWidthThatItDivides) {
   const auto framework = find_framework("sailor", folder);
   ASSERT_TRUE(framework.has_value()) << framework.error().message();
@@ -283,10 +327,10 @@ TEST(Framework, TensorParallelismHasToDivideEveryWidthThatItDivides) {
   model.name = "any";
   model.attention_heads = model.key_value_heads = 8;
   model.feed_forward = 24;
-  EXPECT_TRUE(framework->check_degrees(model, 8, 1));
+  EXPECT_TRUE(framework->check(model, {.tensor_parallel = 8}));
   model.experts = {.count = 4, .per_token = 2, .feed_forward = 20, .shared_feed_forward = 6};
   const auto refused = [&](int degree) {
-    const auto checked = framework->check_degrees(model, degree, 1);
+    const auto checked = framework->check(model, {.tensor_parallel = degree});
     return checked ? "good" : checked.error().message();
   };
   EXPECT_EQ(refused(2), "good");

@@ -184,7 +184,7 @@ TEST(Handover, Fp8ReachesMegatronAndNemoBesideBf16) {
   expect_refused(Format::deepspeed, plan, llama(), "precision fp8", "--precision bf16");
   Model odd = llama();
   odd.feed_forward = 14344;
-  expect_refused(Format::megatron, plan, odd, "feed_forward of 3586 on a rank, no multiple of 16", "--precision bf16");
+  expect_refused(Format::megatron, plan, odd, "feed_forward on a rank is 3586, no multiple of 16", "--precision bf16");
 }
 
 TEST(Handover, MegatronRefusesWhatItCannotRunAndNamesThePin) {

@@ -154,8 +154,10 @@ TEST(Estimate, FusedAttentionComputesTheCausalHalfAndMovesNoScores) {
   device.peak_bf16 = FlopPerSecond(2e6);
   const auto times = roofline(work, device, Precision::bf16, 1);
   ASSERT_TRUE(times.has_value());
-  EXPECT_DOUBLE_EQ(times->forward.value(), 3072 / 1.3e6 + 512 / 1.04e6 + (976 + 2 * 1408) / 0.75e6);
-  EXPECT_DOUBLE_EQ(times->backward.value(), 6144 / 1.3e6 + 1280 / 0.88e6 + (2 * 976 + 4 * 1408) / 0.75e6);
+  // Attention takes 0.52 and 0.44 of the rate for sequences of 8,192; of 8 tokens, much less.
+  const auto slower = [](double half) { return (8 + half) / 8 * 8192 / (8192 + half); };
+  EXPECT_DOUBLE_EQ(times->forward.value(), 3072 / 1.3e6 + 512 / 1.04e6 * slower(400) + (976 + 2 * 1408) / 0.75e6);
+  EXPECT_DOUBLE_EQ(times->backward.value(), 6144 / 1.3e6 + 1280 / 0.88e6 * slower(950) + (2 * 976 + 4 * 1408) / 0.75e6);
   LayerKey again = block_key();
   again.recompute = Recompute::selective;
   EXPECT_DOUBLE_EQ(layer_work(small_model(), again, {.attention = Attention::fused}).backward_attention.value(),
@@ -189,8 +191,9 @@ TEST(Estimate, Fp8RoundsTheInputsOfABlocksLinearLayersAndMultipliesThemAtTheirOw
   const auto times = roofline(work, device, Precision::fp8, 1);
   ASSERT_TRUE(times);
   const Efficiency efficiency = generic_efficiency(DeviceKind::gpu, Precision::fp8);
+  const double attention = efficiency.attention_forward * 8 / (8 + efficiency.attention_forward_half);
   EXPECT_DOUBLE_EQ(times->forward.value(), work.forward_flop.value() / (2e5 * efficiency.compute_fp8) +
-                                               work.forward_attention.value() / (1e5 * efficiency.attention_forward) +
+                                               work.forward_attention.value() / (1e5 * attention) +
                                                work.forward_traffic.value() / (1e9 * efficiency.memory));
   // Scores of attention that is not fused are products in bf16; the head has no others.
   const LayerWork unfused = layer_work(small_model(), key);
@@ -357,6 +360,97 @@ TEST_F(Costs, TransferScalesByTheRatioOfTheRooflines) {
   EXPECT_DOUBLE_EQ(price->cost.activation.value(), 400.0);
   EXPECT_DOUBLE_EQ(price->cost.forward.high / price->cost.forward.median,
                    1.0 + expected_error(Basis::transfer, Precision::fp32).wide);
+}
+
+// A device has bf16 at 100 TFLOP/s and fp8 at 200: what is not a product of a block stays as it was measured in bf16.
+TEST_F(Costs, Fp8IsWhatWasMeasuredInBf16TimesTheRatioOfTheEstimates) {
+  gpus_ = GpuCatalogue::parse(
+              "schema_version = 1\n[[gpus]]\nname = \"slow\"\nmemory_bytes = 1e10\n"
+              "peak_fp32_flop_per_s = 5e13\npeak_bf16_flop_per_s = 1e14\npeak_fp8_flop_per_s = 2e14\n"
+              "memory_bandwidth_bytes_per_s = 1e12\nprice_usd_per_hour = 1.0\nsource = \"a test\"\n"
+              "[[gpus]]\nname = \"cpu\"\nkind = \"cpu\"\npeak_fp32_flop_per_s = 1e11\n"
+              "memory_bandwidth_bytes_per_s = 1e11\nprice_usd_per_hour = 1.0\nsource = \"a test\"\n",
+              "gpus.toml")
+              .value();
+  for (LayerTime& row : data_.layer_times) row.key.precision = Precision::bf16;
+  for (LayerMemory& row : data_.layer_memory) row.key.precision = Precision::bf16;
+  LayerKey wanted = key("slow", 4);
+  wanted.precision = Precision::fp8;
+  const Profile profile(data_);
+  const LayerCosts costs(model_, profile, gpus_);
+  const auto block = costs.find(wanted);
+  ASSERT_TRUE(block.has_value()) << block.error().message();
+  EXPECT_EQ(block->cost.origin, Origin::estimated);
+  EXPECT_EQ(block->sources, "its times in bf16");
+  const GpuType gpu = gpus_.find("slow").value();
+  LayerKey wide = wanted;
+  wide.precision = Precision::bf16;
+  const auto times = [&](const LayerKey& key) {
+    return roofline(layer_work(model_, key), gpu, key.precision, 1, std::nullopt).value();
+  };
+  EXPECT_NEAR(block->cost.forward.median.value(), 11.0 * (times(wanted).forward / times(wide).forward), 1e-9);
+  EXPECT_NEAR(block->cost.backward.median.value(), 16.0 * (times(wanted).backward / times(wide).backward), 1e-9);
+  EXPECT_DOUBLE_EQ(block->cost.activation / costs.find(wide)->cost.activation,
+                   layer_sizes(model_, wanted).activation / layer_sizes(model_, wide).activation);
+  for (const LayerKind kind : {LayerKind::embedding, LayerKind::head}) {
+    LayerKey other = wanted;
+    other.micro_batch = 1;
+    other.kind = kind;
+    other.first_layer = kind == LayerKind::head ? 5 : 0;
+    LayerKey measured = other;
+    measured.precision = Precision::bf16;
+    ASSERT_TRUE(costs.find(other).has_value()) << costs.find(other).error().message();
+    EXPECT_DOUBLE_EQ(costs.find(other)->cost.forward.median.value(), costs.find(measured)->cost.forward.median.value());
+  }
+  LayerKey on_cpu = wanted;
+  on_cpu.gpu = "cpu";
+  ASSERT_FALSE(costs.find(on_cpu).has_value());
+  EXPECT_NE(costs.find(on_cpu).error().what.find("which CPUs do not have"), std::string::npos)
+      << costs.find(on_cpu).error().what;
+}
+
+// Korthikanti et al. 2022, table 4: a block of the model of 22 billion parameters (table 3) on eight A100, micro-batch
+// 4: a forward pass of 7.7 ms, of which selective recomputation repeats 1.3.
+TEST(Estimate, AttentionsShareOfABlockIsThatOfAPublishedRun) {
+  Model model;
+  model.name = "22b";
+  model.blocks = 48;
+  model.hidden = model.embedding_width = 6144;
+  model.attention_heads = model.key_value_heads = 64;
+  model.feed_forward = 4 * 6144;
+  model.vocabulary = 51200;
+  model.max_sequence_length = 2048;
+  model.activation = Activation::gelu;
+  const Profile profile{ProfileData{}};
+  const GpuCatalogue gpus = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
+  const auto shares = LayerCosts(model, profile, gpus)
+                          .attention_shares({.model = "22b",
+                                             .gpu = "A100-80",
+                                             .precision = Precision::fp16,
+                                             .tensor_parallel = 8,
+                                             .micro_batch = 4,
+                                             .sequence_length = 2048,
+                                             .kind = LayerKind::block,
+                                             .first_layer = 1});
+  ASSERT_TRUE(shares.has_value()) << shares.error().message();
+  EXPECT_NEAR(shares->forward, 1.3 / 7.7, 0.02);
+}
+
+// A tenth of the long-sequence rate at a ninth of the half length.
+TEST(Estimate, ShortSequencesReachLessOfAttentionsRate) {
+  LayerKernels kernels{.attention = Attention::fused,
+                       .efficiency = Efficiency{.compute = 1.0,
+                                                .attention_forward = 0.5,
+                                                .attention_backward = 0.25,
+                                                .attention_forward_half = 72.0,
+                                                .attention_backward_half = 8.0,
+                                                .memory = 1.0}};
+  const LayerWork work = attention_work(small_model(), block_key(), kernels);
+  EXPECT_EQ(work.attention_length, 8);
+  const auto times = roofline(work, gpu(1e6, 1e6), Precision::fp32, 1, std::nullopt, kernels);
+  ASSERT_TRUE(times.has_value());
+  EXPECT_DOUBLE_EQ(times->forward.value(), work.forward_attention.value() / (1e6 * 0.5 * 8 / 80));
+  EXPECT_DOUBLE_EQ(times->backward.value(), work.backward_attention.value() / (1e6 * 0.25 * 8 / 16));
 }
 
 TEST_F(Costs, WithoutAnyMeasurementThePeakRatesDecide) {

@@ -220,6 +220,22 @@ TEST_F(Recordings, KernelsCountForTheLayerWhoseForwardPassOrAutogradNodeLaunched
   }
 }
 
+TEST_F(Recordings, AsManyIterationsAsBlocksAreNotTakenForBlocks) {
+  // Annotations around both forward passes: PyTorch's numbered name of the one module, a name without a number, and
+  // names that number the iterations.
+  for (const char* name : {"nn.Module: Gpt_0", "forward", "iteration {}"}) {
+    TraceWriter trace;
+    for (const int step : {0, 1}) {
+      trace.annotation(fmt::format(fmt::runtime(name), step), 3000 * step + 5, 80);
+      add_step(trace, 3000 * step, 100 * (step + 1), true);
+    }
+    const auto data = import(trace.text());
+    ASSERT_TRUE(data) << name << ": " << data.error().message();
+    EXPECT_NEAR(microseconds(row(*data, LayerKind::block).forward.median), 110.0, 0.01) << name;
+    EXPECT_EQ(row(*data, LayerKind::block).forward.samples, 4) << name;
+  }
+}
+
 TEST_F(Recordings, IntervalsHoldTheGapsBetweenKernels) {
   // Block 0 waits 20 us between its norm and its gemm in the second of two traces that are equal otherwise.
   TraceWriter trace;

@@ -193,8 +193,19 @@ TEST(Simulator, GpipeAndInterleavedKeepMoreInFlight) {
   EXPECT_DOUBLE_EQ(interleaved->closed_form_time.value(), 44.0 + 3.0 + 2 * 0.25 + 0.125 + tied_update);
 }
 
+/// A catalogue whose CPU computes so slowly that the FLOP alone decide.
+GpuCatalogue slow_products() {
+  return GpuCatalogue::parse(
+             "schema_version = 1\n[[gpus]]\nname = \"cpu\"\nkind = \"cpu\"\n"
+             "peak_fp32_flop_per_s = 1\nmemory_bandwidth_bytes_per_s = 1e30\n"
+             "price_usd_per_hour = 0.04\nsource = \"test\"\n",
+             "gpus.toml")
+      .value();
+}
+
 TEST(Simulator, RecomputationAddsForwardWorkAndKeepsLess) {
   World world;
+  world.gpus = slow_products();
   world.framework.kernels = {};
   world.framework.attention_score = Bytes(1.0 / 2048);
   for (LayerMemory& row : world.data.layer_memory) row.output = Bytes(20.0 * row.key.micro_batch);
@@ -242,7 +253,8 @@ TEST(Simulator, RecomputationAddsForwardWorkAndKeepsLess) {
 }
 
 TEST(Simulator, SelectiveRecomputationWithoutScoresDoesWithoutAttentionsOutput) {
-  const World world;  // of Sailor's own runtime
+  World world;  // of Sailor's own runtime
+  world.gpus = slow_products();
   Plan plan = World::plan(1, {{0, 6}}, 2);
   const auto none = world.predict(plan);
   plan.pipelines[0].stages[0].recompute = Recompute::selective;

@@ -103,18 +103,23 @@ PrecisionCandidates precision_candidates(std::optional<Precision> given, const P
                                          const std::string& model, const simulator::Framework* framework,
                                          const GpuCatalogue& catalogue, const std::vector<std::string>& gpus) {
   if (given) return {.precisions = {*given}, .why = "as --precision says"};
-  const std::vector<Precision> measured = profile.precisions(model);
+  const auto trains = [&](Precision precision) { return framework == nullptr || framework->state.contains(precision); };
+  std::vector<Precision> measured = profile.precisions(model);
+  const bool any_measured = !measured.empty();
+  std::erase_if(measured, [&](Precision precision) { return !trains(precision); });
   if (!measured.empty()) {
     const bool has_tf32 = std::find(measured.begin(), measured.end(), Precision::tf32) != measured.end();
     return {.precisions = {has_tf32 ? Precision::tf32 : measured.front()}, .why = "as the profile has the model"};
   }
-  const auto trains = [&](Precision precision) { return framework == nullptr || framework->state.contains(precision); };
+  const std::string in_profile =
+      any_measured ? fmt::format("the profile has the model only as {} does not train", framework->name)
+                   : "the profile has nothing of the model";
   if (!gpus.empty() && trains(Precision::bf16) && every_has(gpus, Precision::bf16, catalogue))
-    return {.precisions = {Precision::bf16}, .why = "every device has it, and the profile has nothing of the model"};
-  PrecisionCandidates candidates{.precisions = {}, .why = "the best, as the profile has nothing of the model"};
+    return {.precisions = {Precision::bf16}, .why = "every device has it, and " + in_profile};
+  PrecisionCandidates candidates{.precisions = {}, .why = "the best, as " + in_profile};
   for (const Precision precision : {Precision::bf16, Precision::fp16})
     if (trains(precision) && any_has(gpus, precision, catalogue)) candidates.precisions.push_back(precision);
-  if (candidates.precisions.empty()) candidates.why = "no device has another, and the profile has nothing of the model";
+  if (candidates.precisions.empty()) candidates.why = "no device has another, and " + in_profile;
   candidates.precisions.push_back(Precision::fp32);
   return candidates;
 }
@@ -184,10 +189,11 @@ std::string next_precision_text(const PrecisionAnswer& answer) {
   const std::string speed = better ? fmt::format("{:.3g} times as fast", 1.0 / ratio)
                                    : fmt::format("{}{:.3g} times the time of an iteration",
                                                  answer.next->searched_briefly ? "at most " : "", ratio);
-  return fmt::format(
-      "{} precision: {}, {} ({}), {}, on {} ({}).\n", better ? "Better" : "Next best",
-      to_string(answer.next->precision), speed, format_time(other.iteration_time), format_usd(other.cost_per_iteration),
-      plural(static_cast<std::size_t>(answer.next->best.plan.ranks()), "device"), to_string(other.origin));
+  return fmt::format("{} precision{}: {}, {} ({}), {}, on {} ({}).\n", better ? "Better" : "Next best",
+                     answer.next->searched_briefly ? " (after a brief search)" : "", to_string(answer.next->precision),
+                     speed, format_time(other.iteration_time), format_usd(other.cost_per_iteration),
+                     plural(static_cast<std::size_t>(answer.next->best.plan.ranks()), "device"),
+                     to_string(other.origin));
 }
 
 ordered_json next_precision_to_json(const PrecisionAnswer& answer) {

@@ -312,6 +312,9 @@ Result<void> estimate(const Options& options, const Environment& environment) {
   if (options.has("framework")) {
     const auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
     if (!framework) return fail(framework.error());
+    const auto precision = parse_precision(options.text("precision"));
+    if (!precision) return fail(precision.error());
+    SAILOR_CHECK(simulator::check_trains(*framework, *precision, frameworks_folder(environment)));
     kernels = framework->kernels;
   }
   return options.flag("leave-one-out") ? compare(options, environment, *gpus, profile, kernels)

@@ -85,13 +85,17 @@ struct Family {
   std::vector<Span> spans;
 };
 
+bool is_numbered(const Family& family) { return family.pattern.find('#') != std::string::npos; }
+
 /// The spans of a family as passes over its members in ascending or descending order; incomplete passes are left out.
 /// Empty: they are not `count` members, overlap, or do not follow one another so.
 std::vector<BlockRange> passes_of(const Family& family, int count, bool descending, const Recording& recording) {
   const auto size = static_cast<std::size_t>(count);
   std::map<int, NumberedName> by_name;
   for (const Span& span : family.spans) by_name.try_emplace(span.name, numbered(recording.name(span.name)));
-  if (by_name.size() != size && (by_name.size() != 1 || family.spans.size() % size != 0)) return {};
+  // A number in the name tells members apart; one name without a number may stand for each of them in turn.
+  const bool nameless = by_name.size() == 1 && !is_numbered(family);
+  if (by_name.size() != size && !(nameless && family.spans.size() % size == 0)) return {};
   for (std::size_t i = 1; i < family.spans.size(); ++i)
     if (family.spans[i].begin < family.spans[i - 1].end) return {};
   std::vector<int> order;
@@ -106,7 +110,7 @@ std::vector<BlockRange> passes_of(const Family& family, int count, bool descendi
   for (const Span& span : family.spans) {
     const int next = static_cast<int>(pass.size());
     const int expected = descending ? count - 1 - next : next;
-    const int block = by_name.size() == 1 ? expected : member.at(span.name);
+    const int block = nameless ? expected : member.at(span.name);
     if (block != expected) {
       pass.clear();
       if (block != (descending ? count - 1 : 0)) continue;
@@ -145,18 +149,42 @@ double covered(const std::vector<BlockRange>& ranges) {
   return sum;
 }
 
-/// The family that covers most time with passes over `count` members.
+/// A family with its passes over the blocks.
 struct Choice {
   const Family* family = nullptr;
   std::vector<BlockRange> ranges;
 };
+
+/// Whether one range of `outer` holds a whole pass of `inner`: its ranges are then iterations or models, not blocks.
+bool holds_a_pass(const Choice& outer, const Choice& inner, std::size_t count) {
+  if (outer.family->spans.front().thread != inner.family->spans.front().thread) return false;
+  for (std::size_t first = 0; first + count <= inner.ranges.size(); first += count) {
+    const double begin = inner.ranges[first].begin;
+    const auto after = std::upper_bound(outer.ranges.begin(), outer.ranges.end(), begin,
+                                        [](double time, const BlockRange& range) { return time < range.begin; });
+    if (after != outer.ranges.begin() && inner.ranges[first + count - 1].end <= std::prev(after)->end) return true;
+  }
+  return false;
+}
+
+/// Of the families that pass over `count` members, the one that covers most time, but none that holds whole passes of
+/// another. Members that are told apart by numbers come before those that are not.
 Choice longest(const std::vector<Family>& families, int count, bool backward, const Recording& recording) {
-  Choice best;
+  std::vector<Choice> possible;
   for (const Family& family : families) {
     if (is_backward_name(family.pattern) != backward) continue;
-    auto ranges = passes_of(family, count, backward, recording);
-    if (!ranges.empty() && (best.family == nullptr || covered(ranges) > covered(best.ranges)))
-      best = {&family, std::move(ranges)};
+    if (auto ranges = passes_of(family, count, backward, recording); !ranges.empty())
+      possible.push_back({&family, std::move(ranges)});
+  }
+  const bool any_numbered =
+      std::any_of(possible.begin(), possible.end(), [](const Choice& choice) { return is_numbered(*choice.family); });
+  if (any_numbered) std::erase_if(possible, [](const Choice& choice) { return !is_numbered(*choice.family); });
+  Choice best;
+  for (const Choice& choice : possible) {
+    const bool outer = std::any_of(possible.begin(), possible.end(), [&](const Choice& other) {
+      return &other != &choice && holds_a_pass(choice, other, static_cast<std::size_t>(count));
+    });
+    if (!outer && (best.family == nullptr || covered(choice.ranges) > covered(best.ranges))) best = choice;
   }
   return best;
 }
