@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "runtime/sharding.hpp"
+#include "runtime/tensor.hpp"
 
 namespace sailor::runtime {
 
@@ -335,6 +336,13 @@ class NcclChannel final : public Channel {
 
   [[nodiscard]] std::string mint() { return communicator_.mint(); }
   void connect(const std::string& id) { communicator_.connect(id, sends_ ? 0 : 1, 2); }
+  /// Sends the byte that `byte` points to, or receives it, by which NCCL connects the two ranks.
+  void greet(Stream& stream, void* byte) {
+    if (sends_)
+      send(stream, byte, 1);
+    else
+      receive(stream, byte, 1);
+  }
   void send(Stream& stream, const void* data, std::size_t bytes) override {
     communicator_.put(stream, "send", [&](ncclComm_t handle, cudaStream_t on) {
       return ncclSend(data, bytes, ncclInt8, 1, handle, on);
@@ -354,7 +362,7 @@ class NcclChannel final : public Channel {
 class NcclTransport final : public Transport {
  public:
   NcclTransport(Control& control, CudaDevice& device, const NcclSettings& settings)
-      : control_(control), all_(std::make_shared<Communicators>(device, settings.timeout)) {}
+      : control_(control), device_(device), all_(std::make_shared<Communicators>(device, settings.timeout)) {}
 
   std::string name() const override {
     int version = 0;
@@ -372,7 +380,8 @@ class NcclTransport final : public Transport {
     return channel;
   }
   /// Senders create the ids, all ranks receive them, and each creates its own communicators in the order of their ends:
-  /// so ranks never wait for each other in a cycle.
+  /// so ranks never wait for each other in a cycle. In the same order the first messages pass: in them the host waits for
+  /// the other rank, and later ones come in any order (two ranks may each send first, then receive).
   void connect() override {
     auto channels = std::exchange(unconnected_, {});
     std::sort(channels.begin(), channels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -392,7 +401,13 @@ class NcclTransport final : public Transport {
     constexpr std::size_t entry = name_bytes + sizeof(ncclUniqueId);
     for (std::size_t i = 0; i + entry <= all.size(); i += entry)
       ids[all.substr(i, name_bytes)] = all.substr(i + name_bytes, sizeof(ncclUniqueId));
-    for (const auto& [ends, channel] : channels) channel->connect(ids[name_of(ends)]);
+    if (channels.empty()) return;
+    Tensor byte(device_, {1});
+    for (const auto& [ends, channel] : channels) {
+      channel->connect(ids[name_of(ends)]);
+      channel->greet(device_.main(), byte.data());
+    }
+    device_.synchronize();
   }
   void abort() noexcept override { all_->abort(); }
 
@@ -403,6 +418,7 @@ class NcclTransport final : public Transport {
   }
 
   Control& control_;
+  CudaDevice& device_;
   std::shared_ptr<Communicators> all_;
   std::vector<std::pair<Ends, NcclChannel*>> unconnected_;
 };

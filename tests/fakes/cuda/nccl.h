@@ -229,6 +229,8 @@ struct Member {
   std::atomic<bool> joined = false;
   std::atomic<bool> aborted = false;
   std::atomic<bool> lost = false;  ///< the hub
+  bool connected = false;          ///< or on its way
+  std::atomic<bool> connecting = false;
   std::int64_t asked = 0;          ///< operations, by the thread of the host
   std::int64_t done = 0;
   std::mutex mutex;
@@ -267,15 +269,28 @@ using ncclComm_t = ncclComm*;
 
 namespace emulator {
 
+/// As NCCL connects ranks: with their first operation, which is in progress until all have asked for it.
+inline void connect(const std::shared_ptr<Member>& member) {
+  member->connected = member->connecting = true;
+  std::thread([member, number = member->asked++] {
+    char byte = 0;  // from rank 0 to all
+    const std::size_t brings = member->rank == 0 ? 1 : 0;
+    member->exchange(number, {Collective::message, ncclInt8, ncclSum, 0, 0, brings, 1}, &byte, &byte);
+    member->connecting = false;
+  }).detach();
+}
+
 /// `from` and `to` are null where this rank brings or takes nothing; `brought` and `taken` count values.
 inline ncclResult_t put(ncclComm_t communicator, cudaStream_t stream, Request request, const void* from,
                         std::size_t brought, void* to, std::size_t taken) {
   request.brings = from == nullptr ? 0 : brought * size_of(request.type);
   request.takes = to == nullptr ? 0 : taken * size_of(request.type);
   const std::shared_ptr<Member> member = communicator->member;
+  const bool first = !member->connected;
+  if (first) connect(member);
   stream->queue.put(
       [member, number = member->asked++, request, from, to] { member->exchange(number, request, from, to); });
-  return ncclSuccess;
+  return first ? ncclInProgress : ncclSuccess;
 }
 
 /// What was asked for since ncclGroupStart(), by the rank at the other end.
@@ -348,7 +363,7 @@ inline ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t*
         member.lost = true;
     }
   }
-  *state = member.lost ? ncclRemoteError : member.joined ? ncclSuccess : ncclInProgress;
+  *state = member.lost ? ncclRemoteError : member.joined && !member.connecting ? ncclSuccess : ncclInProgress;
   return ncclSuccess;
 }
 inline ncclResult_t ncclCommAbort(ncclComm_t communicator) {
