@@ -49,9 +49,9 @@ Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candid
                                                const simulator::Environment& environment, bool compare,
                                                const std::function<void(const planner::SearchProgress&)>& progress);
 
-/// The line "Next best precision (after a brief search): fp32, 2.61 times the time of an iteration (3.2 s), $0.12, on 96
-/// devices (estimated).", or "Better precision" if the one that was given or measured is not the best; empty if there is
-/// no other.
+/// The line "Next best precision (after a brief search): fp32, 2.61 times the time of an iteration (3.2 s), $0.12, on
+/// 96 devices (estimated).", or "Better precision" if the one that was given or measured is not the best; empty if
+/// there is no other.
 std::string next_precision_text(const PrecisionAnswer& answer);
 /// The same as JSON; null if there is no other.
 nlohmann::ordered_json next_precision_to_json(const PrecisionAnswer& answer);

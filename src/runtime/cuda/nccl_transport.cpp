@@ -380,8 +380,8 @@ class NcclTransport final : public Transport {
     return channel;
   }
   /// Senders create the ids, all ranks receive them, and each creates its own communicators in the order of their ends:
-  /// so ranks never wait for each other in a cycle. In the same order the first messages pass: in them the host waits for
-  /// the other rank, and later ones come in any order (two ranks may each send first, then receive).
+  /// so ranks never wait for each other in a cycle. In the same order the first messages pass: in them the host waits
+  /// for the other rank, and later ones come in any order (two ranks may each send first, then receive).
   void connect() override {
     auto channels = std::exchange(unconnected_, {});
     std::sort(channels.begin(), channels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
