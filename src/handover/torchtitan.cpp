@@ -23,6 +23,7 @@ struct Settings {
   int local_batch = 1;        ///< sequences of a rank between two additions of gradients
   std::string_view schedule;  ///< empty: no pipelines
   bool bf16 = false;
+  bool fp8 = false;  // linear layers of blocks, with bf16 = true
 };
 
 bool is_model_parallel(const Grid& grid) { return grid.tensor_parallel > 1 || grid.pipeline_parallel > 1; }
@@ -56,13 +57,11 @@ Result<Settings> settings_of(const Plan& plan, const Model& model, Ranks ranks) 
   if (settings.grid.expert_parallel > 1)
     return cannot_run(torchtitan_name, "expert parallelism, whose settings Sailor does not write yet",
                       "plan with --pin expert_parallel=1, or hand the plan to megatron");
-  if (plan.job.precision == Precision::fp8)
-    return cannot_run(torchtitan_name, "precision fp8, whose converter Sailor does not write yet",
-                      "plan with --precision bf16, or for megatron-core and its --format megatron or nemo");
-  if (plan.job.precision != Precision::bf16 && plan.job.precision != Precision::fp32)
+  settings.fp8 = plan.job.precision == Precision::fp8;
+  settings.bf16 = settings.fp8 || plan.job.precision == Precision::bf16;
+  if (!settings.bf16 && plan.job.precision != Precision::fp32)
     return cannot_run(torchtitan_name, fmt::format("precision {}", to_string(plan.job.precision)),
-                      "plan with --precision bf16 or fp32");
-  settings.bf16 = plan.job.precision == Precision::bf16;
+                      "plan with --precision bf16, fp8 or fp32");
   if (settings.grid.recompute == Recompute::selective)
     return cannot_run(torchtitan_name,
                       "recomputation of attention alone (its selective mode recomputes every second product)",
@@ -142,6 +141,10 @@ Result<Handover> write_torchtitan_toml(const Plan& plan, const Model& model, std
   const auto more = header(plan, *settings, writer);
   lines.insert(lines.end(), more.begin(), more.end());
   lines.push_back(fmt::format("Put them into a file with [model] ({}), data and optimizer.", model_text(model)));
+  if (settings->fp8) {
+    lines.emplace_back("Add converters = [\"quantize.linear.float8\"] to [model], which turns fp8 on, and");
+    lines.emplace_back("[compile] with enable = true, which rounds to 8 bits within other operations.");
+  }
   std::string text;
   std::string_view section;
   for (const Setting& setting : common_settings(plan, *settings)) {
@@ -158,12 +161,24 @@ Result<Handover> write_torchtitan_toml(const Plan& plan, const Model& model, std
   }
   text += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n",
                       settings->grid.recompute == Recompute::full ? "full" : "none");
-  return Handover{.header = as_comment(lines), .body = std::move(text)};
+  Handover handover{.header = as_comment(lines), .body = {}};
+  if (settings->fp8) {
+    text += "\n[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n";  // the head stays in bf16
+    handover.notes.emplace_back(
+        "add converters = [\"quantize.linear.float8\"] to [model] and enable = true to [compile]");
+  }
+  handover.body = std::move(text);
+  return handover;
 }
 
 Result<Handover> write_torchtitan(const Plan& plan, const Model& model, std::string_view writer, Ranks ranks) {
   const auto settings = settings_of(plan, model, ranks);
   if (!settings) return fail(settings.error());
+  if (settings->fp8)
+    return cannot_run("torchtitan 0.3",
+                      "precision fp8 by options: its Float8LinearConverter is part of a registered configuration",
+                      "use --format torchtitan-toml (0.2), or plan with --precision bf16 and register a configuration "
+                      "with the converter");
   std::vector<std::string> lines{"Overrides of a configuration of torchtitan 0.3 for a plan of Sailor."};
   const auto more = header(plan, *settings, writer);
   lines.insert(lines.end(), more.begin(), more.end());

@@ -179,7 +179,6 @@ TEST(Handover, Fp8ReachesMegatronAndNemoBesideBf16) {
   EXPECT_EQ(arguments.at("--fp8-format"), "hybrid");
   EXPECT_TRUE(known.contains("--fp8-format"));
   EXPECT_NE(written(Format::nemo, plan).find("bf16_with_fp8_mixed"), std::string::npos);
-  expect_refused(Format::torchtitan, plan, llama(), "precision fp8", "--precision bf16");
   plan.origin.framework = "megatron-deepspeed";
   expect_refused(Format::deepspeed, plan, llama(), "precision fp8", "--precision bf16");
   Model odd = llama();
@@ -223,6 +222,14 @@ TEST(Handover, TorchtitanGetsModulesOfEveryStage) {
   plan.origin.framework = "torch-fsdp";
   EXPECT_TRUE(matches_golden("handover_torchtitan.txt", written(Format::torchtitan, plan)));
   EXPECT_TRUE(matches_golden("handover_torchtitan.toml", written(Format::torchtitan_toml, plan)));
+  // fp8 is bf16 with a converter, which options of 0.3 cannot name.
+  Plan narrow = plan;
+  narrow.job.precision = Precision::fp8;
+  const std::string with_converter = written(Format::torchtitan_toml, narrow);
+  EXPECT_NE(with_converter.find("mixed_precision_param = \"bfloat16\""), std::string::npos);
+  EXPECT_NE(with_converter.find("[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n"), std::string::npos);
+  EXPECT_NE(with_converter.find("converters = [\"quantize.linear.float8\"]"), std::string::npos);
+  expect_refused(Format::torchtitan, narrow, llama(), "precision fp8 by options", "--format torchtitan-toml");
 }
 
 TEST(Handover, TorchtitanGetsDataParallelismOfEachKind) {
