@@ -531,8 +531,9 @@ class SpaceMaker {
     if (why.contains(Refusal::Why::degree) && (request_.pins.tensor_parallel || request_.pins.max_tensor_parallel))
       return fail(ErrorCode::infeasible, text, "pin another degree, or raise --max-tensor-parallel");
     if (why.contains(Refusal::Why::division))
-      return fail(ErrorCode::infeasible, text,
-                  "choose other degrees, another --sequence-length, another --precision or another --framework");
+      return fail(
+          ErrorCode::infeasible, text,
+          "choose other degrees, another micro-batch or --global-batch, --sequence-length, --precision or --framework");
     if (why == std::set{Refusal::Why::precision})
       return fail(ErrorCode::infeasible, text, "choose another --precision, or leave it to sailor-plan");
     return fail(ErrorCode::not_found, text, layers_advice(request_.job.precision, kind));

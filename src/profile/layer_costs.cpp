@@ -282,7 +282,11 @@ Result<LayerPrice> LayerCosts::price(const LayerKey& key) const {
   if (auto found = look_up(key)) return std::move(*found);
   if (auto found = between_micro_batches(key)) return std::move(*found);
   if (auto found = between_tensor_parallel(key)) return std::move(*found);
-  if (key.precision == Precision::fp8) return price_in_fp8(key);
+  const auto has_fp8 = [&](const auto& row) {
+    return row.first.kind == key.kind && row.first.precision == Precision::fp8;
+  };
+  if (key.precision == Precision::fp8 && std::none_of(measured_times().begin(), measured_times().end(), has_fp8))
+    return price_in_fp8(key);
   if (auto found = estimate(key, Basis::transfer)) return found;
   auto found = estimate(key, Basis::roofline);
   if (found) return found;

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "core/files.hpp"
+#include "core/terminal.hpp"
 #include "core/text.hpp"
 #include "core/toml_reader.hpp"
 
@@ -247,18 +248,19 @@ Result<void> Framework::check(const Model& model, const Division& division) cons
                               "context_parallel {} has to divide the {} tokens",
                               name, t, c, length),
                   "use smaller degrees, or another sequence length");
-  if (precision != Precision::fp8) return {};
+  if (precision != Precision::fp8 || fp8_multiple == 1) return {};
   if (const auto part = model.part_that_is_no_multiple(t, fp8_multiple))
     return refuse(fmt::format("framework {} multiplies multiples of {} in fp8, but tensor_parallel {} leaves {} of {} "
                               "on a rank",
                               name, fp8_multiple, t, part->first, part->second),
                   "use other degrees, or precision bf16");
+  const int ranks = c * (kernels.sequence_parallel ? t : 1);
   if (const std::int64_t tokens = std::int64_t{micro_batch} * length;
-      tokens % (std::int64_t{fp8_multiple} * c * t) != 0)
+      tokens % (std::int64_t{fp8_multiple} * ranks) != 0)
     return refuse(
         fmt::format("framework {} multiplies multiples of {} in fp8, but a micro-batch of {} tokens is divided "
-                    "among {} ranks",
-                    name, fp8_multiple, tokens, c * t),
+                    "among {}",
+                    name, fp8_multiple, tokens, plural(static_cast<std::size_t>(ranks), "rank")),
         "use another micro-batch, other degrees, or precision bf16");
   return {};
 }

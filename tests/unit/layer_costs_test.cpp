@@ -402,6 +402,18 @@ TEST_F(Costs, Fp8IsWhatWasMeasuredInBf16TimesTheRatioOfTheEstimates) {
     ASSERT_TRUE(costs.find(other).has_value()) << costs.find(other).error().message();
     EXPECT_DOUBLE_EQ(costs.find(other)->cost.forward.median.value(), costs.find(measured)->cost.forward.median.value());
   }
+  // Once fp8 itself was measured (imported), that counts.
+  ProfileData both = data_;
+  LayerTime narrow = *std::find_if(both.layer_times.begin(), both.layer_times.end(), [](const LayerTime& row) {
+    return row.key.kind == LayerKind::block && row.key.micro_batch == 1;
+  });
+  narrow.key.precision = Precision::fp8;
+  narrow.forward = exactly(0.01);
+  both.layer_times.push_back(narrow);
+  const Profile with_fp8(both);
+  const LayerCosts from_fp8(model_, with_fp8, gpus_);
+  ASSERT_TRUE(from_fp8.find(wanted).has_value()) << from_fp8.find(wanted).error().message();
+  EXPECT_LT(from_fp8.find(wanted)->cost.forward.median.value(), 1.0);
   LayerKey on_cpu = wanted;
   on_cpu.gpu = "cpu";
   ASSERT_FALSE(costs.find(on_cpu).has_value());

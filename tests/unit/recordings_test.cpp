@@ -223,17 +223,34 @@ TEST_F(Recordings, KernelsCountForTheLayerWhoseForwardPassOrAutogradNodeLaunched
 TEST_F(Recordings, AsManyIterationsAsBlocksAreNotTakenForBlocks) {
   // Annotations around both forward passes: PyTorch's numbered name of the one module, a name without a number, and
   // names that number the iterations.
-  for (const char* name : {"nn.Module: Gpt_0", "forward", "iteration {}"}) {
-    TraceWriter trace;
-    for (const int step : {0, 1}) {
-      trace.annotation(fmt::format(fmt::runtime(name), step), 3000 * step + 5, 80);
-      add_step(trace, 3000 * step, 100 * (step + 1), true);
+  for (const char* name : {"nn.Module: Gpt_0", "forward", "iteration {}"})
+    for (const char* block_name : {"layers.{}", "block", "gpt2_block"}) {
+      TraceWriter trace;
+      for (const int step : {0, 1}) {
+        const double start = 3000 * step;
+        trace.annotation(fmt::format(fmt::runtime(name), step), start + 5, 80);
+        for (const int block : {0, 1})
+          trace.annotation(fmt::format(fmt::runtime(block_name), block), start + 20 + 20 * block, 19);
+        add_step(trace, start, 100 * (step + 1), false);
+      }
+      const auto data = import(trace.text());
+      ASSERT_TRUE(data) << name << ": " << data.error().message();
+      EXPECT_NEAR(microseconds(row(*data, LayerKind::block).forward.median), 110.0, 0.01) << name << ", " << block_name;
+      EXPECT_EQ(row(*data, LayerKind::block).forward.samples, 4) << name << ", " << block_name;
     }
-    const auto data = import(trace.text());
-    ASSERT_TRUE(data) << name << ": " << data.error().message();
-    EXPECT_NEAR(microseconds(row(*data, LayerKind::block).forward.median), 110.0, 0.01) << name;
-    EXPECT_EQ(row(*data, LayerKind::block).forward.samples, 4) << name;
+}
+
+TEST_F(Recordings, AsManyPartsOfABlockAsBlocksAreNotTakenForBlocks) {
+  TraceWriter trace;
+  for (const int step : {0, 1}) {
+    add_step(trace, 3000 * step, 100 * (step + 1), true);
+    for (const int block : {0, 1})
+      for (const int expert : {0, 1})
+        trace.annotation(fmt::format("expert.{}", expert), 3000 * step + 20 + 20 * block + 6 + 4 * expert, 3);
   }
+  const auto data = import(trace.text());
+  ASSERT_TRUE(data) << data.error().message();
+  EXPECT_NEAR(microseconds(row(*data, LayerKind::block).forward.median), 110.0, 0.01);
 }
 
 TEST_F(Recordings, IntervalsHoldTheGapsBetweenKernels) {

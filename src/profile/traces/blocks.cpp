@@ -85,16 +85,13 @@ struct Family {
   std::vector<Span> spans;
 };
 
-bool is_numbered(const Family& family) { return family.pattern.find('#') != std::string::npos; }
-
 /// The spans of a family as passes over its members in ascending or descending order; incomplete passes are left out.
 /// Empty: they are not `count` members, overlap, or do not follow one another so.
 std::vector<BlockRange> passes_of(const Family& family, int count, bool descending, const Recording& recording) {
   const auto size = static_cast<std::size_t>(count);
   std::map<int, NumberedName> by_name;
   for (const Span& span : family.spans) by_name.try_emplace(span.name, numbered(recording.name(span.name)));
-  // A number in the name tells members apart; one name without a number may stand for each of them in turn.
-  const bool nameless = by_name.size() == 1 && !is_numbered(family);
+  const bool nameless = by_name.size() == 1;  // one name stands for each of them in turn
   if (by_name.size() != size && !(nameless && family.spans.size() % size == 0)) return {};
   for (std::size_t i = 1; i < family.spans.size(); ++i)
     if (family.spans[i].begin < family.spans[i - 1].end) return {};
@@ -155,36 +152,26 @@ struct Choice {
   std::vector<BlockRange> ranges;
 };
 
-/// Whether one range of `outer` holds a whole pass of `inner`: its ranges are then iterations or models, not blocks.
-bool holds_a_pass(const Choice& outer, const Choice& inner, std::size_t count) {
-  if (outer.family->spans.front().thread != inner.family->spans.front().thread) return false;
-  for (std::size_t first = 0; first + count <= inner.ranges.size(); first += count) {
-    const double begin = inner.ranges[first].begin;
-    const auto after = std::upper_bound(outer.ranges.begin(), outer.ranges.end(), begin,
-                                        [](double time, const BlockRange& range) { return time < range.begin; });
-    if (after != outer.ranges.begin() && inner.ranges[first + count - 1].end <= std::prev(after)->end) return true;
+/// Whether a backward pass begins within one of the passes: its ranges are then iterations, not blocks. `begins`: of
+/// autograd nodes, ascending.
+bool holds_a_backward_pass(const std::vector<BlockRange>& ranges, std::size_t count,
+                           const std::vector<double>& begins) {
+  for (std::size_t first = 0; first + count <= ranges.size(); first += count) {
+    const auto node = std::upper_bound(begins.begin(), begins.end(), ranges[first].begin);
+    if (node != begins.end() && *node < ranges[first + count - 1].end) return true;
   }
   return false;
 }
 
-/// Of the families that pass over `count` members, the one that covers most time, but none that holds whole passes of
-/// another. Members that are told apart by numbers come before those that are not.
-Choice longest(const std::vector<Family>& families, int count, bool backward, const Recording& recording) {
-  std::vector<Choice> possible;
+/// Of the families that pass over `count` members without a backward pass in between, the one that covers most time.
+Choice longest(const std::vector<Family>& families, int count, bool backward, const Recording& recording,
+               const std::vector<double>& begins_of_nodes) {
+  Choice best;
   for (const Family& family : families) {
     if (is_backward_name(family.pattern) != backward) continue;
-    if (auto ranges = passes_of(family, count, backward, recording); !ranges.empty())
-      possible.push_back({&family, std::move(ranges)});
-  }
-  const bool any_numbered =
-      std::any_of(possible.begin(), possible.end(), [](const Choice& choice) { return is_numbered(*choice.family); });
-  if (any_numbered) std::erase_if(possible, [](const Choice& choice) { return !is_numbered(*choice.family); });
-  Choice best;
-  for (const Choice& choice : possible) {
-    const bool outer = std::any_of(possible.begin(), possible.end(), [&](const Choice& other) {
-      return &other != &choice && holds_a_pass(choice, other, static_cast<std::size_t>(count));
-    });
-    if (!outer && (best.family == nullptr || covered(choice.ranges) > covered(best.ranges))) best = choice;
+    auto ranges = passes_of(family, count, backward, recording);
+    if (ranges.empty() || holds_a_backward_pass(ranges, static_cast<std::size_t>(count), begins_of_nodes)) continue;
+    if (best.family == nullptr || covered(ranges) > covered(best.ranges)) best = {&family, std::move(ranges)};
   }
   return best;
 }
@@ -337,14 +324,17 @@ Result<Timeline> find_timeline(const Recording& recording, int count, std::strin
       of_forward.push_back(span);
   }
   const auto families = families_of(of_forward, recording);
-  if (const Choice choice = longest(families, count, false, recording); choice.family != nullptr) {
+  std::vector<double> begins;
+  for (const Node& node : timeline.backward) begins.push_back(node.span.begin);
+  std::sort(begins.begin(), begins.end());
+  if (const Choice choice = longest(families, count, false, recording, begins); choice.family != nullptr) {
     timeline.blocks = choice.ranges;
     timeline.forward_thread = choice.family->spans.front().thread;
     timeline.by_annotation = true;
     timeline.found_by = fmt::format("annotations '{}'", valid_utf8(choice.family->pattern));
     for (const Span& span : choice.family->spans)
       timeline.recomputes = timeline.recomputes || again.contains(span.name);
-    if (const Choice backward = longest(families, count, true, recording);
+    if (const Choice backward = longest(families, count, true, recording, {});
         timeline.backward.empty() && backward.family != nullptr) {
       const int thread = backward.family->spans.front().thread;
       for (const BlockRange& range : backward.ranges)
