@@ -60,8 +60,8 @@ class LayerCosts {
   /// Cost of layer `key.first_layer`. That of a part of the sequence or of the experts is that of the whole, times the
   /// ratio of their estimates: it is an estimate, and has the basis of the whole. Interpolated times never have a
   /// better origin than their inputs, and have a slightly wider [low, high]; estimates have [low, high] after
-  /// expected_error(). Nobody measures fp8: its cost is that in bf16, times the ratio of their estimates.
-  /// Errors: not_found, from the look-up if measured_only, or if the catalogue does not know the GPU
+  /// expected_error(). Where nothing was measured in fp8, its cost is that in bf16, times the ratio of their
+  /// estimates. Errors: not_found, from the look-up if measured_only, or if the catalogue does not know the GPU
   /// or its rate. Several threads may call this at once.
   [[nodiscard]] const Result<LayerPrice>& find(const LayerKey& key) const;
 
