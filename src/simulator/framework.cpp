@@ -220,7 +220,9 @@ Result<void> Framework::check(OptimizerSharding sharding) const {
 }
 
 Result<void> Framework::check(const Model& model, const Division& division) const {
-  const auto [t, c, precision, length, micro_batch] = division;
+  const int t = division.tensor_parallel;
+  const int c = division.context_parallel;
+  const int length = division.sequence_length;
   const auto refuse = [](std::string what, const char* hint = "use smaller degrees") {
     return fail(ErrorCode::infeasible, std::move(what), hint);
   };
@@ -248,14 +250,14 @@ Result<void> Framework::check(const Model& model, const Division& division) cons
                               "context_parallel {} has to divide the {} tokens",
                               name, t, c, length),
                   "use smaller degrees, or another sequence length");
-  if (precision != Precision::fp8 || fp8_multiple == 1) return {};
+  if (division.precision != Precision::fp8 || fp8_multiple == 1) return {};
   if (const auto part = model.part_that_is_no_multiple(t, fp8_multiple))
     return refuse(fmt::format("framework {} multiplies multiples of {} in fp8, but tensor_parallel {} leaves {} of {} "
                               "on a rank",
                               name, fp8_multiple, t, part->first, part->second),
                   "use other degrees, or precision bf16");
   const int ranks = c * (kernels.sequence_parallel ? t : 1);
-  if (const std::int64_t tokens = std::int64_t{micro_batch} * length;
+  if (const std::int64_t tokens = std::int64_t{division.micro_batch} * length;
       tokens % (std::int64_t{fp8_multiple} * ranks) != 0)
     return refuse(
         fmt::format("framework {} multiplies multiples of {} in fp8, but a micro-batch of {} tokens is divided "
