@@ -226,20 +226,17 @@ Result<void> Framework::check(const Model& model, const Division& division) cons
   const auto refuse = [](std::string what, const char* hint = "use smaller degrees") {
     return fail(ErrorCode::infeasible, std::move(what), hint);
   };
-  const auto indivisible = [&](std::string_view what, int size) {
-    return refuse(fmt::format("tensor_parallel {} does not divide the {} {} of {}, as it has to for framework {}", t,
-                              size, what, model.name, name),
+  const auto indivisible = [&](const std::string& what) {
+    return refuse(fmt::format("tensor_parallel {} does not divide the {} of {}, as it has to for framework {}", t, what,
+                              model.name, name),
                   "use a smaller degree");
   };
-  if (model.attention_heads % t != 0) return indivisible("attention heads", model.attention_heads);
+  if (model.attention_heads % t != 0) return indivisible(fmt::format("{} attention heads", model.attention_heads));
   if (divides_key_value_heads && model.key_value_heads % t != 0)
-    return indivisible("key-value heads", model.key_value_heads);
+    return indivisible(fmt::format("{} key-value heads", model.key_value_heads));
   if (divides_feed_forward)
     for (const auto& [key, width] : model.feed_forward_widths())
-      if (width % t != 0)
-        return refuse(fmt::format("tensor_parallel {} does not divide the {} {} of {}, as it has to for framework {}",
-                                  t, key, width, model.name, name),
-                      "use a smaller degree");
+      if (width % t != 0) return indivisible(fmt::format("{} {}", key, width));
   if (!can_exchange(model, kernels, t, c))
     return refuse(
         fmt::format("framework {} exchanges heads of attention: tensor_parallel {} x context_parallel {} has "

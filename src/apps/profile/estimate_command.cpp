@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "apps/profile/commands.hpp"
@@ -226,7 +227,7 @@ Result<void> compare(const Options& options, const Environment& environment, con
 }
 
 Result<void> show_estimates(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
-                            const Profile& profile, const LayerKernels& kernels) {
+                            const Profile& profile, const std::optional<simulator::Framework>& framework) {
   for (const char* name : {"model", "gpu"})
     if (!options.has(name))
       return fail(ErrorCode::usage, fmt::format("option --{} is missing", name),
@@ -237,7 +238,8 @@ Result<void> show_estimates(const Options& options, const Environment& environme
   if (!gpu) return fail(gpu.error());
   const auto precision = parse_precision(options.text("precision"));
   if (!precision) return fail(precision.error());
-  const LayerCosts costs(*model, profile, gpus, false, kernels);
+  if (framework) SAILOR_CHECK(simulator::check_trains(*framework, *precision, frameworks_folder(environment)));
+  const LayerCosts costs(*model, profile, gpus, false, framework ? framework->kernels : LayerKernels{});
 
   Table table({{"layer", Align::left},
                {"micro-batch"},
@@ -308,17 +310,14 @@ Result<void> estimate(const Options& options, const Environment& environment) {
     return fail(ErrorCode::usage, "option --profile is missing", "name the store whose measurements are compared");
   }
   const Profile profile(std::move(data));
-  LayerKernels kernels;
+  std::optional<simulator::Framework> given;
   if (options.has("framework")) {
     const auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
     if (!framework) return fail(framework.error());
-    const auto precision = parse_precision(options.text("precision"));
-    if (!precision) return fail(precision.error());
-    SAILOR_CHECK(simulator::check_trains(*framework, *precision, frameworks_folder(environment)));
-    kernels = framework->kernels;
+    given = *framework;
   }
-  return options.flag("leave-one-out") ? compare(options, environment, *gpus, profile, kernels)
-                                       : show_estimates(options, environment, *gpus, profile, kernels);
+  if (!options.flag("leave-one-out")) return show_estimates(options, environment, *gpus, profile, given);
+  return compare(options, environment, *gpus, profile, given ? given->kernels : LayerKernels{});
 }
 
 }  // namespace

@@ -163,7 +163,8 @@ bool holds_a_backward_pass(const std::vector<BlockRange>& ranges, std::size_t co
   return false;
 }
 
-/// Of the families that pass over `count` members without a backward pass in between, the one that covers most time.
+/// Chooses, of the families that pass over `count` members without a backward pass in between, the one that covers most
+/// time.
 Choice longest(const std::vector<Family>& families, int count, bool backward, const Recording& recording,
                const std::vector<double>& begins_of_nodes) {
   Choice best;
