@@ -30,7 +30,7 @@ std::string pipeline_layout(const Grid& grid);
 /// Checks the grid and everything else but the architecture. Errors: unavailable.
 Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_view framework);
 
-/// What Megatron-Core itself does not have, whoever configures it; each a reason.
+/// Lists what the model needs and Megatron-Core does not have, whoever configures it.
 std::vector<std::string> missing_in_core(const Model& model);
 /// The architecture. `precision` is for advice only. Errors: unavailable, naming everything that the arguments cannot
 /// express.

@@ -94,7 +94,7 @@ class LayerCosts {
 
  private:
   [[nodiscard]] Result<LayerPrice> price(const LayerKey& key) const;
-  /// That of `like`, times the ratio of their estimates.
+  /// The cost is that of `like`, times the ratio of their estimates.
   [[nodiscard]] Result<LayerPrice> scaled_price(const LayerKey& key, const LayerKey& like) const;
   [[nodiscard]] Result<LayerPrice> divided_price(const LayerKey& key) const;
   [[nodiscard]] Result<LayerPrice> price_in_fp8(const LayerKey& key) const;

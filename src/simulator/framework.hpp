@@ -47,7 +47,7 @@ std::string_view to_string(StageMessages messages);
 /// Bytes that cross between the two groups for each byte of the value.
 double crossing_copies(StageMessages messages, int senders, int receivers);
 
-/// What the ranks of a stage divide among themselves, and how.
+/// A Division says into how many parts the ranks of a stage divide a micro-batch and its layers.
 struct Division {
   int tensor_parallel = 1;
   int context_parallel = 1;
