@@ -678,8 +678,12 @@ TEST_F(Checkpoint, KilledWritersLeaveTheNewestValid) {
       if (owned && world.rank() == 0) {
         OwnerFacts facts = facts_of_this_process("here");
         facts.job = "the same";
-        facts.restart = std::chrono::steady_clock::now().time_since_epoch().count();
-        while (owner == nullptr) owner = owner_of(folder, facts);
+        // After a refusal it is requeued once more: the later start has the folder, so neither waits for the other's
+        // end.
+        while (owner == nullptr) {
+          facts.restart = std::chrono::steady_clock::now().time_since_epoch().count();
+          owner = owner_of(folder, facts);
+        }
       }
       world.barrier();
       CheckpointWriter writer(state.device(), folder, keep, owner.get());
@@ -717,11 +721,14 @@ TEST_P(TwoTrainings, LeaveACompleteCheckpointAtEveryMoment) {
   };
   while (!newest() && std::chrono::steady_clock::now() - start < std::chrono::seconds(60)) ::usleep(1000);
   std::set<std::string> seen;
+  std::array<int, 2> written_by{};  // looks that found a checkpoint of each: one writes even iterations, one odd ones
   int without = 0;
   int damaged = 0;
   // On a busy machine the writers may be slower than so many looks.
   const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  const auto is_slow = [&] { return seen.size() <= 3U && std::chrono::steady_clock::now() < latest; };
+  const auto is_slow = [&] {
+    return (seen.size() <= 3U || written_by[0] == 0 || written_by[1] == 0) && std::chrono::steady_clock::now() < latest;
+  };
   for (int look = 0; look < looks || is_slow(); ++look) {
     // Of what is there when one looks, all can be read as it was written, or is gone since there is a newer one.
     const auto entry = newest();
@@ -730,6 +737,7 @@ TEST_P(TwoTrainings, LeaveACompleteCheckpointAtEveryMoment) {
       continue;
     }
     seen.insert(entry->path.filename().string());
+    ++written_by[static_cast<std::size_t>(entry->iteration % 2)];
     const auto gone = [&] { return !fs::exists(entry->path); };
     auto reader = CheckpointReader::open(entry->path);
     const auto verified = reader ? reader->verify() : fail(reader.error());
@@ -754,6 +762,8 @@ TEST_P(TwoTrainings, LeaveACompleteCheckpointAtEveryMoment) {
   EXPECT_EQ(without, 0) << "looks without a checkpoint, of " << looks;
   EXPECT_EQ(damaged, 0);
   EXPECT_GT(seen.size(), 3U) << "too few checkpoints were written";
+  EXPECT_GT(written_by[0], 0) << "the first training never had the folder";
+  EXPECT_GT(written_by[1], 0) << "the second training never had the folder";
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoint, TwoTrainings, ::testing::Combine(::testing::Values(1, 2), ::testing::Bool()),
