@@ -186,6 +186,8 @@ def torchtitan(script, plan, model):
           pipeline["stages"][0]["tensor_parallel"])
     check(errors, "data parallelism", config.parallelism.data_parallel_replicate_degree *
           config.parallelism.data_parallel_shard_degree, replicas)
+    check(errors, "sharding groups", config.parallelism.data_parallel_shard_degree,
+          plan.get("sharding_degree", replicas))
     check(errors, "global batch", config.training.global_batch_size, plan["job"]["global_batch"])
     check(errors, "recomputation", type(config.activation_checkpoint).__qualname__,
           "FullAC.Config" if pipeline["stages"][0].get("recompute") == "full" else "NoneType")

@@ -137,6 +137,10 @@ class Source:
             return "zero2" if text == "fsdp gradients and optimizer" else "zero3"
         return "zero1" if text.startswith("zero1") else "none"
 
+    def sharding_degree(self, row):
+        """Replicas that share; 0: all."""
+        return 0
+
     def global_batch(self, row):
         return int(row["global_batch"])
 
@@ -168,6 +172,7 @@ class Source:
             chosen = [[chosen[stage + chunk * stages] for chunk in range(chunks)] for stage in range(stages)]
         return {"micro_batch": micro_batch, "schedule": "1f1b" if chunks == 1 else "interleaved-1f1b",
                 "optimizer_sharding": self.sharding(row),
+                "sharding_degree": self.sharding_degree(row),
                 "context_parallel": self.number(row, "context_parallel"),
                 "expert_parallel": experts,
                 "job": {"model": shape.name, "global_batch": batch, "sequence_length": int(row["sequence_length"]),
@@ -245,16 +250,15 @@ class InternEvo(ShardedSource):
     gpu = "A100-80"
     precision = "bf16"
     between_nodes = {2: 5e9}  # four fifths of 4 x 100 Gb/s of a node, for each of 8 devices
-    assumptions = ("the shards of a group are predicted as whole states; four fifths of 4 x 100 Gb/s for a node between "
-                   "nodes")
+    assumptions = "four fifths of 4 x 100 Gb/s for a node between nodes"
 
     def reason(self, row):
         if row["sharding"] == "zero1 over all":
             return "owners of shards broadcast to all nodes one after the other"
         return super().reason(row)
 
-    def sharding(self, row):
-        return "none"
+    def sharding_degree(self, row):
+        return min(int(row["sharding"].removeprefix("zero1 over ")), self.replicas(row))
 
     def global_batch(self, row):
         accumulated = int(row["note"].removeprefix("gradient accumulation "))

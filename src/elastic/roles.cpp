@@ -200,6 +200,7 @@ Result<void> place_rest(const Plan& plan, std::span<const MemberFacts> members, 
   Plan rest = plan;  // a pipeline of one stage for each unit
   if (!whole) rest.context_parallel = 1;
   rest.expert_parallel = 1;
+  rest.sharding_degree = 0;
   rest.pipelines.clear();
   std::vector<int> ranks;  // of the plan, by rank of the rest
   for (const auto& [key, unit] : units_of(plan, whole)) {

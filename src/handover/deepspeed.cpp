@@ -17,6 +17,7 @@ constexpr std::string_view deepspeed_name = "DeepSpeed";
 Result<void> check_deepspeed(const Plan& plan, const Grid& grid, Ranks ranks) {
   // Its topology has the axes pipe, data and model, of which the last varies fastest.
   if (ranks == Ranks::in_plan_order) SAILOR_CHECK(check_order_by_stage(plan, grid, deepspeed_name, "deepspeed"));
+  SAILOR_CHECK(check_one_sharding_group(plan, deepspeed_name));
   if (plan.job.precision == Precision::tf32 || plan.job.precision == Precision::fp8)
     return cannot_run(
         deepspeed_name,

@@ -99,6 +99,15 @@ Result<Grid> grid_of(const Plan& plan, const Model& model, std::string_view fram
   return grid;
 }
 
+Result<void> check_one_sharding_group(const Plan& plan, std::string_view framework) {
+  if (plan.optimizer_sharding == OptimizerSharding::none || plan.shards() == plan.replicas()) return {};
+  return cannot_run(framework,
+                    fmt::format("sharding within groups of replicas (sharding_degree {}), whose settings Sailor does "
+                                "not write yet",
+                                plan.sharding_degree),
+                    "remove sharding_degree from the plan, or hand the plan to torchtitan");
+}
+
 Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::string_view framework,
                                   std::string_view format) {
   if (grid.pipeline_parallel == 1 || grid.data_parallel == 1) return {};

@@ -40,6 +40,9 @@ struct Grid {
 /// alone.
 Result<Grid> grid_of(const Plan& plan, const Model& model, std::string_view framework, std::string_view description);
 
+/// Checks that all replicas share what is sharded. Errors: unavailable.
+Result<void> check_one_sharding_group(const Plan& plan, std::string_view framework);
+
 /// The error for what a framework cannot run.
 tl::unexpected<Error> cannot_run(std::string_view framework, std::string_view what, std::string hint);
 

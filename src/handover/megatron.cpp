@@ -132,6 +132,7 @@ std::string pipeline_layout(const Grid& grid) {
 Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_view name) {
   auto grid = grid_of(plan, model, name, "megatron-core");
   if (!grid) return grid;
+  SAILOR_CHECK(check_one_sharding_group(plan, name));
   if (shards_gradients(plan.optimizer_sharding))
     return cannot_run(name,
                       fmt::format("optimizer_sharding {} beside its pipelines", to_string(plan.optimizer_sharding)),

@@ -152,7 +152,31 @@ struct DegreeProblem {
   std::string hint;
 };
 
-/// Degrees of context and expert parallelism that do not divide the sequence or the ranks of a stage.
+std::optional<DegreeProblem> sharding_problem(const Plan& plan) {
+  const int degree = plan.sharding_degree;
+  if (degree == 0) return std::nullopt;
+  if (plan.optimizer_sharding == OptimizerSharding::none)
+    return DegreeProblem{
+        "sharding_degree",
+        fmt::format("sharding_degree is {} but optimizer_sharding is none: nothing is sharded", degree),
+        "remove sharding_degree, or set optimizer_sharding"};
+  if (plan.replicas() % degree != 0)
+    return DegreeProblem{
+        "sharding_degree",
+        fmt::format("sharding_degree {} does not divide the {} replicas of a layer ({} x "
+                    "context_parallel {})",
+                    degree, plan.replicas(), plural(static_cast<std::size_t>(plan.data_parallel()), "pipeline"),
+                    plan.context_parallel),
+        "change sharding_degree or the number of pipelines"};
+  if (degree % plan.expert_parallel != 0)
+    return DegreeProblem{
+        "sharding_degree",
+        fmt::format("sharding_degree {} is no multiple of expert_parallel {}", degree, plan.expert_parallel),
+        "change one of them"};
+  return std::nullopt;
+}
+
+/// Degrees that do not divide the sequence or the ranks of a stage.
 std::optional<DegreeProblem> degree_problem(const Plan& plan) {
   const int context = plan.context_parallel;
   const int expert = plan.expert_parallel;
@@ -174,7 +198,7 @@ std::optional<DegreeProblem> degree_problem(const Plan& plan) {
                     expert, sharers, i, plan.pipelines[i].count, context),
         "change expert_parallel, count or context_parallel"};
   }
-  return std::nullopt;
+  return sharding_problem(plan);
 }
 
 Result<void> check_experts(const Plan& plan, const Model& model) {
@@ -278,6 +302,12 @@ Result<void> check_trainable(const Plan& plan) {
                 fmt::format("plan with --pin {}=1, or train with another framework", key));
   };
   if (plan.expert_parallel > 1) return refuse("expert_parallel", plan.expert_parallel);
+  if (plan.shards() < plan.replicas() && plan.optimizer_sharding != OptimizerSharding::none)
+    return fail(
+        ErrorCode::unavailable,
+        fmt::format("the plan has sharding_degree = {} of {} replicas, and sailor-train shards over all of them",
+                    plan.sharding_degree, plan.replicas()),
+        "remove sharding_degree from the plan, or train with another framework");
   if (!is_trainable(plan.job.precision))
     return fail(ErrorCode::unavailable, "the plan has precision = \"fp8\", which sailor-train does not compute",
                 "plan with --precision bf16, or train with another framework");
@@ -334,6 +364,7 @@ Plan read_plan(const TomlTable& root) {
   plan.micro_batch = static_cast<int>(root.integer("micro_batch", positive));
   plan.schedule = static_cast<Schedule>(root.choice("schedule", schedule_names));
   plan.optimizer_sharding = static_cast<OptimizerSharding>(root.choice_or("optimizer_sharding", sharding_names, 0));
+  plan.sharding_degree = static_cast<int>(root.integer_or("sharding_degree", 0, {.minimum = 0, .maximum = most_ranks}));
   plan.keep_together = static_cast<KeepTogether>(root.choice_or("keep_together", together_names, 0));
   plan.context_parallel = static_cast<int>(root.integer_or("context_parallel", 1, degree));
   plan.expert_parallel = static_cast<int>(root.integer_or("expert_parallel", 1, degree));
@@ -424,6 +455,8 @@ std::string plan_to_toml(const Plan& plan) {
   quoted("schedule", to_string(plan.schedule));
   if (plan.optimizer_sharding != OptimizerSharding::none)
     quoted("optimizer_sharding", to_string(plan.optimizer_sharding));
+  if (plan.sharding_degree > 0)
+    text += fmt::format("sharding_degree = {}  # replicas of a layer that share it\n", plan.sharding_degree);
   if (plan.keep_together != KeepTogether::pipelines) {
     text += "# Nodes at one switch are first for:\n";
     quoted("keep_together", to_string(plan.keep_together));
@@ -509,6 +542,11 @@ Result<void> save_plan(const Plan& plan, const std::filesystem::path& path) {
   return write_file_atomically(path, plan_to_toml(plan));
 }
 
+std::string sharding_text(const Plan& plan) {
+  const std::string_view name = to_string(plan.optimizer_sharding);
+  return plan.sharding_degree > 0 ? fmt::format("{} over {}", name, plan.sharding_degree) : std::string(name);
+}
+
 std::string micro_batch_text(const Plan& plan) {
   if (plan.pipelines.empty()) return fmt::to_string(plan.micro_batch);
   const auto [least, most] = std::minmax_element(
@@ -540,8 +578,7 @@ std::string describe(const Plan& plan) {
     parts.push_back(fmt::format("{} of {}{} on {}{}", plural(static_cast<std::size_t>(pipeline.count), "pipeline"),
                                 plural(pipeline.stages.size(), "stage"), chunks, fmt::join(kinds, ", "), own));
   }
-  const std::string sharding =
-      plan.optimizer_sharding == OptimizerSharding::none ? "" : fmt::format(", {}", to_string(plan.optimizer_sharding));
+  const std::string sharding = plan.optimizer_sharding == OptimizerSharding::none ? "" : ", " + sharding_text(plan);
   std::string degrees;
   if (plan.context_parallel > 1) degrees += fmt::format(", context parallel {}", plan.context_parallel);
   if (plan.expert_parallel > 1) degrees += fmt::format(", expert parallel {}", plan.expert_parallel);

@@ -130,6 +130,10 @@ struct Plan {
   int micro_batch = 1;  ///< sequences, of the pipelines that set none
   Schedule schedule = Schedule::one_f_one_b;
   OptimizerSharding optimizer_sharding = OptimizerSharding::none;
+  /// Replicas of a layer among which `optimizer_sharding` divides: groups of so many consecutive replicas. Each group
+  /// holds everything, and groups all-reduce the gradients of their shards (hybrid sharding: HSDP, Zhao et al. 2023,
+  /// section 3.2.2; MiCS, Zhang et al. 2022). 0: all replicas are one group.
+  int sharding_degree = 0;
   KeepTogether keep_together = KeepTogether::pipelines;
   /// Tensor-parallel groups of every stage, which divide each sequence among them (Liu et al. 2023; Jacobs et al.
   /// 2023). A stage has tensor_parallel x context_parallel ranks; each of them holds its layers' weights.
@@ -149,6 +153,13 @@ struct Plan {
   }
   /// Number of pipelines, counts included (the data-parallel degree).
   [[nodiscard]] int data_parallel() const;
+  /// Number of ranks that hold a slice of the same layer, of all pipelines.
+  [[nodiscard]] int replicas() const { return data_parallel() * context_parallel; }
+  /// Number of replicas that share what is sharded.
+  [[nodiscard]] int shards() const {
+    if (optimizer_sharding == OptimizerSharding::none) return 1;
+    return sharding_degree > 0 ? sharding_degree : replicas();
+  }
   /// Number of ranks of one stage, of one pipeline, and of all pipelines.
   [[nodiscard]] int ranks_of(const Stage& stage) const { return stage.tensor_parallel * context_parallel; }
   [[nodiscard]] int ranks_of(const Pipeline& pipeline) const { return pipeline.ranks() * context_parallel; }
@@ -198,6 +209,8 @@ Result<void> save_plan(const Plan& plan, const std::filesystem::path& path);
 
 /// "2 pipelines of 4 stages on GH200-96, micro-batch 2": for tables and messages.
 std::string describe(const Plan& plan);
+/// "none", "zero3", or "zero3 over 8" where groups of 8 replicas share.
+std::string sharding_text(const Plan& plan);
 /// "2", or "1 to 4" where pipelines differ.
 std::string micro_batch_text(const Plan& plan);
 

@@ -22,20 +22,24 @@ namespace {
 constexpr int long_sequence = 8192;  // tokens from which context parallelism is tried
 constexpr int max_context_parallel = 16;
 
+constexpr int max_nodes_of_group = 4;  // that sharding groups are tried for: beyond a node, shards save memory only
+
 struct Degrees {
   int context = 1;
   int expert = 1;
+  int sharding = 0;  // Plan::sharding_degree
   bool operator==(const Degrees&) const = default;
 };
 constexpr Degrees undivided;
 
-std::string text_of(const Degrees& degrees) { return fmt::format("{} with {}", degrees.context, degrees.expert); }
-
 Request with_degrees(Request request, const Degrees& degrees) {
   request.pins.context_parallel = degrees.context;
   request.pins.expert_parallel = degrees.expert;
+  if (degrees.sharding > 0) request.pins.sharding_degree = degrees.sharding;
   return request;
 }
+
+std::string sharding_name(int degree) { return degree == 0 ? "all replicas" : fmt::to_string(degree); }
 
 /// 1, 2, 4, ... up to `most`, as far as they divide `number`.
 std::vector<int> degrees_that_divide(int number, int most) {
@@ -44,14 +48,17 @@ std::vector<int> degrees_that_divide(int number, int most) {
   return degrees;
 }
 
-/// Tries degrees of context and expert parallelism one after the other.
+/// Tries degrees of context and expert parallelism, and of sharding, one after the other.
 class DegreeSearch {
  public:
   DegreeSearch(const Request& request, const simulator::Environment& env, const SearchOne& search_one)
       : request_(request), env_(env), search_one_(search_one) {
     int devices = 0;
-    for (const NodeGroup& group : considered_nodes(request, *env.cluster, env.gpus).groups)
+    int node = 1;
+    for (const NodeGroup& group : considered_nodes(request, *env.cluster, env.gpus).groups) {
       devices += std::min(group.count * group.gpus_per_node, 1024);
+      node = std::max(node, group.gpus_per_node);
+    }
     const bool may_try = request.space == Space::full && !env.measured_only;
     const Pins& pins = request.pins;
     const int sequence = request.job.sequence_length;
@@ -65,6 +72,10 @@ class DegreeSearch {
     if (may_try && env.framework.supports_expert_parallel && experts > 0)
       experts_ = degrees_that_divide(experts, std::min(devices, experts));
     if (pins.expert_parallel) experts_ = {*pins.expert_parallel};
+    if (pins.sharding_degree) shardings_ = {*pins.sharding_degree};
+    if (request.space == Space::full && may_share(pins))
+      for (int degree = 2; degree < devices && degree <= max_nodes_of_group * node; degree *= 2)
+        shardings_.push_back(degree);
   }
 
   Result<SearchResult> run() {
@@ -77,9 +88,15 @@ class DegreeSearch {
   }
 
  private:
+  [[nodiscard]] bool may_share(const Pins& pins) const {
+    return env_.framework.supports_sharding_degree && !pins.sharding_degree && !env_.framework.shardings.empty() &&
+           pins.optimizer_sharding != OptimizerSharding::none;
+  }
+
   Result<SearchResult> search() {
-    if (contexts_.size() * experts_.size() == 1) {
-      auto only = search_one_(with_degrees(request_, {contexts_.front(), experts_.front()}));
+    const std::size_t tried = contexts_.size() * experts_.size() * shardings_.size();
+    if (tried == 1) {
+      auto only = search_one_(with_degrees(request_, {contexts_.front(), experts_.front(), shardings_.front()}));
       if (only && env_.model.experts.count > 0 && !request_.pins.expert_parallel)
         only->degrees =
             fmt::format("Not tried: expert_parallel, which {}.",
@@ -90,50 +107,109 @@ class DegreeSearch {
     std::optional<Degrees> best;
     double best_score = infinity;
     std::optional<Error> failure;
-    const double pairs = static_cast<double>(contexts_.size() * experts_.size());
-    for (const int context : contexts_)
-      for (const int expert : experts_) {
-        Request brief = with_degrees(request_, {context, expert});
-        brief.effort.brief = true;
-        brief.pareto = false;
-        brief.max_plans = 1;
-        if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * pairs);
-        auto one = search_one_(brief);
-        if (!one) {
-          if (!failure) failure = one.error();
-          continue;
-        }
-        const simulator::Prediction& prediction = one->plans.front().prediction;
-        const double score = score_of(request_.objective, prediction.iteration_time, prediction.cost_per_iteration);
-        if (score < best_score) {
-          best_score = score;
-          best = {context, expert};
-        }
-        found.push_back(std::move(one->plans.front()));
+    for (const Degrees& degrees : all_degrees()) {
+      Request brief = with_degrees(request_, degrees);
+      brief.effort.brief = true;
+      brief.pareto = false;
+      brief.max_plans = 1;
+      if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * static_cast<double>(tried));
+      auto one = search_one_(brief);
+      if (!one) {
+        if (!failure) failure = one.error();
+        continue;
       }
+      if (is_one_group(one->plans.front().plan)) continue;
+      const simulator::Prediction& prediction = one->plans.front().prediction;
+      const double score = score_of(request_.objective, prediction.iteration_time, prediction.cost_per_iteration);
+      if (score < best_score) {
+        best_score = score;
+        best = degrees;
+      }
+      found.push_back(std::move(one->plans.front()));
+    }
     if (!best) return fail(*failure);
     // Degrees of 1 are searched in full as well, so that trying more degrees never gives a worse plan.
     std::vector<Degrees> in_full{*best};
-    if (*best != undivided && contexts_.front() == 1 && experts_.front() == 1) in_full.push_back(undivided);
+    if (*best != undivided && all_degrees().front() == undivided) in_full.push_back(undivided);
     auto result = search_in_full(*best, in_full.size());
     if (!result) return result;
-    result->degrees = fmt::format("Tried: context_parallel {} with expert_parallel {}; each briefly, {} in full.",
-                                  fmt::join(contexts_, ", "), fmt::join(experts_, ", "), text_of(*best));
+    result->degrees = tried_text();
+    std::string searched = text_of(*best);
+    std::string proved;
+    std::optional<Bound> bound;
+    if (*best == undivided) bound = result->bound;
     if (in_full.size() > 1) {
       if (auto other = search_in_full(undivided, in_full.size())) {
-        result->degrees.insert(result->degrees.rfind(" in full"), " and " + text_of(undivided));
-        result->degrees += bound_text(*other, *result);
+        searched += " and " + text_of(undivided);
+        bound = other->bound;
+        if (!covers_all()) proved = bound_text(*other, *result);
         add(std::move(*other), *result);
       }
     }
+    result->degrees += fmt::format("; each briefly, {} in full.{}", searched, proved);
+    std::erase_if(result->plans, [&](const Candidate& candidate) { return is_one_group(candidate.plan); });
     std::erase_if(found, [&](const Candidate& candidate) {
-      const Degrees degrees{candidate.plan.context_parallel, candidate.plan.expert_parallel};
+      const Plan& plan = candidate.plan;
+      const Degrees degrees{plan.context_parallel, plan.expert_parallel, plan.sharding_degree};
       return std::find(in_full.begin(), in_full.end(), degrees) != in_full.end();
     });
     add_plans(std::move(found), *result);
-    result->bound.gap = infinity;
-    result->bound.bound = request_.objective == Objective::cost ? 0.0 : infinity;
+    set_bound(covers_all() ? bound : std::nullopt, *result);
     return result;
+  }
+
+  /// `bound`: that of all plans, beside the best plan that its search found; std::nullopt: none is known.
+  void set_bound(const std::optional<Bound>& bound, SearchResult& result) const {
+    const bool is_cost = request_.objective == Objective::cost;
+    if (!bound) {
+      result.bound.gap = infinity;
+      result.bound.bound = is_cost ? 0.0 : infinity;
+      return;
+    }
+    const double found =
+        is_cost ? std::min(bound->found, result.bound.found) : std::max(bound->found, result.bound.found);
+    const double gap = is_cost ? 1.0 - bound->bound / found : bound->bound / found - 1.0;
+    result.bound = {.found = found, .bound = bound->bound, .gap = std::max(0.0, gap)};
+  }
+
+  /// Whether the plan's only sharding group is all replicas: it is found without sharding_degree, too.
+  [[nodiscard]] bool is_one_group(const Plan& plan) const {
+    return shardings_.size() > 1 && plan.sharding_degree > 0 && plan.shards() == plan.replicas();
+  }
+  [[nodiscard]] std::vector<Degrees> all_degrees() const {
+    std::vector<Degrees> all;
+    for (const int context : contexts_)
+      for (const int expert : experts_)
+        for (const int sharding : shardings_)
+          if (sharding % expert == 0) all.push_back({context, expert, sharding});
+    return all;
+  }
+  [[nodiscard]] bool divides() const { return contexts_.size() * experts_.size() > 1; }
+
+  /// Whether the bound of the plans without sharding groups is one of those with groups, too: it counts passes without
+  /// what they exchange, which are no quicker with groups, and no rank needs less memory; but reductions after the
+  /// passes may be quicker. Where going through all plans may be the proof, what passes exchange is counted.
+  [[nodiscard]] bool covers_all() const {
+    const std::vector<OptimizerSharding>& shardings = env_.framework.shardings;
+    return !divides() && env_.framework.uniformity.any() &&
+           (env_.framework.overlaps_reduction || std::all_of(shardings.begin(), shardings.end(), shards_weights));
+  }
+
+  [[nodiscard]] std::string text_of(const Degrees& degrees) const {
+    std::string text = divides() ? fmt::format("{} with {}", degrees.context, degrees.expert) : "";
+    if (shardings_.size() > 1) text += (text.empty() ? "" : " with ") + sharding_name(degrees.sharding);
+    return text;
+  }
+
+  [[nodiscard]] std::string tried_text() const {
+    std::string text = "Tried: ";
+    if (divides())
+      text += fmt::format("context_parallel {} with expert_parallel {}", fmt::join(contexts_, ", "),
+                          fmt::join(experts_, ", "));
+    if (shardings_.size() == 1) return text;
+    std::vector<std::string> names;
+    for (const int degree : shardings_) names.push_back(sharding_name(degree));
+    return text + fmt::format("{}sharding_degree {}", divides() ? " with " : "", fmt::join(names, ", "));
   }
 
   /// `searches`: how many such searches share the time.
@@ -194,6 +270,7 @@ class DegreeSearch {
   std::vector<int> all_contexts_{1};
   std::vector<int> contexts_{1};
   std::vector<int> experts_{1};
+  std::vector<int> shardings_{0};
 };
 
 }  // namespace

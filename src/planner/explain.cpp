@@ -275,6 +275,7 @@ std::vector<std::string> broken_pins(const Plan& plan, const Pins& pins) {
   check_named("optimizer_sharding", pins.optimizer_sharding, plan.optimizer_sharding);
   check("context_parallel", pins.context_parallel, plan.context_parallel);
   check("expert_parallel", pins.expert_parallel, plan.expert_parallel);
+  check("sharding_degree", pins.sharding_degree, plan.sharding_degree);
   int largest = 0;
   for (const Pipeline& pipeline : plan.pipelines) {
     check("pipeline_parallel", pins.pipeline_parallel, static_cast<int>(pipeline.stages.size()));

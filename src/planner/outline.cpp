@@ -115,8 +115,7 @@ std::string unusual(const Plan& plan) {
   if (plan.schedule != Schedule::one_f_one_b) text += fmt::format(", {}", to_string(plan.schedule));
   if (plan.context_parallel > 1) text += fmt::format(", cp{}", plan.context_parallel);
   if (plan.expert_parallel > 1) text += fmt::format(", ep{}", plan.expert_parallel);
-  if (plan.optimizer_sharding != OptimizerSharding::none)
-    text += fmt::format(", {}", to_string(plan.optimizer_sharding));
+  if (plan.optimizer_sharding != OptimizerSharding::none) text += ", " + sharding_text(plan);
   return text;
 }
 

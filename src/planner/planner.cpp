@@ -119,8 +119,8 @@ class Search {
   }
   [[nodiscard]] std::size_t most_kept() const { return request_.max_plans * kept_each + min_kept; }
   [[nodiscard]] bool in_paper() const { return request_.space == Space::paper; }
-  /// Proofs take replicas of all layers as alike, which those of experts are not.
-  [[nodiscard]] bool proves() const { return !in_paper() && !request_.effort.brief && !space_.is_divided(); }
+  /// Proofs take replicas of all layers as alike, which those of experts are not, and reductions over all of them.
+  [[nodiscard]] bool proves() const { return !in_paper() && !request_.effort.brief && !space_.is_grouped(); }
 
   /// Searches; what the proof of the bound hints at comes later.
   void find(Prices& prices, SolutionPool& solutions, const StopCheck& stop) {
@@ -145,7 +145,7 @@ class Search {
   /// Whether to look at parts of the cluster on their own, so that no cluster has a worse plan than a part of it.
   [[nodiscard]] bool looks_at_parts() const {
     const Effort& effort = request_.effort;
-    return !in_paper() && space_.pools.size() > 1 && space_.devices() <= max_devices_of_parts && !space_.is_divided() &&
+    return !in_paper() && space_.pools.size() > 1 && space_.devices() <= max_devices_of_parts && !space_.is_grouped() &&
            !effort.brief && !effort.time && !effort.work && !request_.pareto && effort.uses(Heuristic::parts);
   }
 
@@ -311,7 +311,7 @@ class Search {
   /// not be the best by the closed form; but on few devices without trying all of its plans, which takes longer than
   /// the full search. On one pool of devices no plan was ever better (Heuristic::one_kind).
   void add_plans_of_the_papers_space(SolutionPool& solutions) {
-    if (space_.pools.size() < 2 || space_.is_divided()) return;
+    if (space_.pools.size() < 2 || space_.is_grouped()) return;
     Request other = request_;
     other.space = Space::paper;
     const auto space = make_search_space(other, env_);

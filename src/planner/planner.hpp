@@ -54,8 +54,8 @@ struct SearchResult {
   std::string why_not_priced;
   std::vector<std::string> left_out;  ///< what could not be used and why: "V100-16: the profile has no ..."
   std::vector<NodeGroup> nodes;       ///< nodes that plans were searched for
-  /// Degrees of context and expert parallelism that were tried, or why they were not: a sentence; empty: neither
-  /// matters.
+  /// Degrees of context and expert parallelism and of sharding that were tried, or why they were not: a sentence;
+  /// empty: neither matters.
   std::string degrees;
   std::string not_linked;  ///< "60 of 64 GPUs cannot be used together: ..."; empty: all can
 };
@@ -67,10 +67,11 @@ struct SearchProgress {
   std::optional<double> gap;     ///< as Bound::gap, while the bound is proved
 };
 
-/// Context and expert parallelism have one degree each for a whole plan. Those that are not pinned are tried, where the
-/// framework has them: expert_parallel of models with experts; context_parallel for sequences of at least 8192 tokens,
-/// and where nothing fits without it. Each pair of degrees is searched briefly, the best one and 1 with 1 in full; a
-/// bound is proved only of plans that divide neither, and is said in SearchResult::degrees.
+/// Context and expert parallelism and sharding groups have one degree each for a whole plan. Those that are not pinned
+/// are tried, where the framework has them: expert_parallel of models with experts; context_parallel for sequences of
+/// at least 8192 tokens, and where nothing fits without it; sharding_degree of 2, 4, 8, ... up to the devices of four
+/// nodes. Each combination is searched briefly, the best one and that of no division in full; a bound is proved only of
+/// plans that divide neither sequences nor experts, and is said in SearchResult::degrees if those are not all.
 ///
 /// Errors: not_found (partition, no measurement for any GPU of the cluster), infeasible (no plan fits or keeps the
 /// limits; says which limit binds and by how much), usage (pins that contradict the job, the framework or the cluster).

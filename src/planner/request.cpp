@@ -119,7 +119,8 @@ Result<void> add_pin(std::string_view text, Pins& pins) {
   const std::map<std::string, std::optional<int> Pins::*, std::less<>> counts{
       {"pipeline_parallel", &Pins::pipeline_parallel}, {"data_parallel", &Pins::data_parallel},
       {"tensor_parallel", &Pins::tensor_parallel},     {"micro_batch", &Pins::micro_batch},
-      {"context_parallel", &Pins::context_parallel},   {"expert_parallel", &Pins::expert_parallel}};
+      {"context_parallel", &Pins::context_parallel},   {"expert_parallel", &Pins::expert_parallel},
+      {"sharding_degree", &Pins::sharding_degree}};
   if (const auto count = counts.find(key); count != counts.end()) {
     auto number = parse_count(key, value);
     if (!number) return fail(number.error());
@@ -157,7 +158,7 @@ Result<void> add_pin(std::string_view text, Pins& pins) {
   }
   return unknown("key", key,
                  {"pipeline_parallel", "data_parallel", "tensor_parallel", "micro_batch", "schedule", "recompute",
-                  "optimizer_sharding", "context_parallel", "expert_parallel", "gpu", "zone"});
+                  "optimizer_sharding", "sharding_degree", "context_parallel", "expert_parallel", "gpu", "zone"});
 }
 
 }  // namespace sailor::planner

@@ -50,6 +50,7 @@ struct Pins {
   std::optional<OptimizerSharding> optimizer_sharding;
   std::optional<int> context_parallel;      ///< Plan::context_parallel
   std::optional<int> expert_parallel;       ///< Plan::expert_parallel
+  std::optional<int> sharding_degree;       ///< Plan::sharding_degree
   std::vector<std::string> gpus;            ///< only these types; empty: all
   std::vector<std::string> zones;           ///< only these; empty: all
   std::vector<std::string> excluded_nodes;  ///< names of nodes
@@ -124,8 +125,8 @@ bool limits_time(const Request& request);
 std::string where_of(const Request& request);
 
 /// Parses a pin, "pipeline_parallel=4", and adds it to `pins`. Keys: pipeline_parallel, data_parallel, tensor_parallel,
-/// micro_batch, schedule, recompute, optimizer_sharding, context_parallel, expert_parallel, gpu, zone (the last two may
-/// be given several times). Errors: usage, with the known keys or values.
+/// micro_batch, schedule, recompute, optimizer_sharding, sharding_degree, context_parallel, expert_parallel, gpu, zone
+/// (the last two may be given several times). Errors: usage, with the known keys or values.
 Result<void> add_pin(std::string_view text, Pins& pins);
 
 }  // namespace sailor::planner

@@ -165,6 +165,13 @@ class SpaceMaker {
         return refuse("optimizer_sharding", to_string(*pins.optimizer_sharding));
       space_.sharding = {*pins.optimizer_sharding};
     }
+    if (space_.sharding_degree > 0) {
+      std::erase(space_.sharding, OptimizerSharding::none);
+      if (space_.sharding.empty())
+        return fail(ErrorCode::usage,
+                    fmt::format("--pin sharding_degree={}: nothing is sharded", space_.sharding_degree),
+                    "pin an optimizer_sharding other than none, or leave the pin out");
+    }
     space_.schedules = {Schedule::one_f_one_b};
     if (!paper && framework.supports(Schedule::interleaved_1f1b))
       space_.schedules.push_back(Schedule::interleaved_1f1b);
@@ -180,22 +187,26 @@ class SpaceMaker {
     return {};
   }
 
-  /// Degrees that are not pinned are 1: find_plans() pins those that it tries.
+  /// Degrees that are not pinned are 1, or all replicas: find_plans() pins those that it tries.
   Result<void> choose_degrees() {
     const Pins& pins = request_.pins;
     const simulator::Framework& framework = env_.framework;
     space_.context_parallel = pins.context_parallel.value_or(1);
     space_.expert_parallel = pins.expert_parallel.value_or(1);
-    const auto check = [&](std::string_view key, int degree, bool supported) -> Result<void> {
-      if (degree == 1 || (supported && request_.space != Space::paper)) return {};
-      return fail(ErrorCode::usage,
-                  supported ? fmt::format("--pin {}={}: the paper's space does not have it", key, degree)
-                            : fmt::format("--pin {}={}: framework {} does not have it", key, degree, framework.name),
-                  supported ? "leave out --space paper or the pin"
-                            : "choose another framework, for example --framework megatron-core, or leave the pin out");
+    space_.sharding_degree = pins.sharding_degree.value_or(0);
+    const auto check = [&](std::string_view key, int degree, bool supported,
+                           std::string_view other = "megatron-core") -> Result<void> {
+      if (degree == (key == "sharding_degree" ? 0 : 1) || (supported && request_.space != Space::paper)) return {};
+      return fail(
+          ErrorCode::usage,
+          supported ? fmt::format("--pin {}={}: the paper's space does not have it", key, degree)
+                    : fmt::format("--pin {}={}: framework {} does not have it", key, degree, framework.name),
+          supported ? "leave out --space paper or the pin"
+                    : fmt::format("choose another framework, for example --framework {}, or leave the pin out", other));
     };
     SAILOR_CHECK(check("context_parallel", space_.context_parallel, framework.supports_context_parallel));
     SAILOR_CHECK(check("expert_parallel", space_.expert_parallel, framework.supports_expert_parallel));
+    SAILOR_CHECK(check("sharding_degree", space_.sharding_degree, framework.supports_sharding_degree, "torch-fsdp"));
     const int experts = env_.model.experts.count;
     if (space_.expert_parallel > 1 && (experts == 0 || experts % space_.expert_parallel != 0))
       return fail(

@@ -66,7 +66,10 @@ struct SearchSpace {
   int context_parallel = 1;
   int expert_parallel = 1;
   int joined_nodes = 1;
+  int sharding_degree = 0;  ///< Plan::sharding_degree of every plan
   [[nodiscard]] bool is_divided() const { return context_parallel > 1 || expert_parallel > 1; }
+  /// Whether replicas of a layer exchange in other ways than over all of them at once.
+  [[nodiscard]] bool is_grouped() const { return is_divided() || sharding_degree > 0; }
   std::vector<std::string> left_out;  ///< GPU types that cannot be planned for, and why
 
   /// Max layers of the search: in models with more, several blocks are one layer of the search.

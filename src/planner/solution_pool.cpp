@@ -141,6 +141,7 @@ std::optional<Solution> SolutionPool::price(const TemplateMix& mix, const std::v
   if (std::any_of(plan.pipelines.begin(), plan.pipelines.end(),
                   [&](const Pipeline& pipeline) { return pipeline.count % plan.copies_together() != 0; }))
     return std::nullopt;
+  if (plan.sharding_degree > 0 && plan.replicas() % plan.sharding_degree != 0) return std::nullopt;
   auto quick = simulator_.predict(plan);
   if (quick && quick->crosses_switches && plan.data_parallel() > 1) choose_together(plan, *quick);
   ++found_.considered;

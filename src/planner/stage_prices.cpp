@@ -182,7 +182,9 @@ std::size_t StagePrices::SumKeyHash::operator()(const SumKey& key) const {
 
 double StagePrices::min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
                                   double amount) {
-  if (space_.is_divided()) return 0.0;  // replicas of experts and of other layers differ, and lie elsewhere
+  // Replicas of experts and of other layers differ, and lie elsewhere; sharding groups exchange within and between
+  // them.
+  if (space_.is_grouped()) return 0.0;
   if (replicas < 2 || amount <= 0.0) return 0.0;
   const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
   const SumKey key{wide(from) << 32 | wide(to), wide(replicas) << 32 | wide(tensor_parallel) << 16 | wide(node),
@@ -208,9 +210,12 @@ double StagePrices::states(const StageTable& table, int first, int last, const S
   if (last == layers() && first > 0) parameters += table.tied_parameters;
   const OptimizerSharding how = sharing.sharding;
   double replicas = sharing.replicas;
+  if (how != OptimizerSharding::none) {
+    replicas *= space_.context_parallel;  // they share the state, too
+    if (space_.sharding_degree > 0) replicas = std::min<double>(replicas, space_.sharding_degree);
+  }
   double sharded = parameters / replicas;
   if (space_.is_divided()) {
-    if (how != OptimizerSharding::none) replicas *= space_.context_parallel;  // they share the state, too
     const double experts = table.experts.empty() ? 0.0 : table.experts[at(last)] - table.experts[at(first)];
     sharded = (parameters - experts) / replicas + experts / std::max(1.0, replicas / space_.expert_parallel);
   }

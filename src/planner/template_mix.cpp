@@ -249,6 +249,7 @@ Plan make_plan(const Request& request, const SearchSpace& space, const TemplateM
   plan.job = request.job;
   plan.schedule = mix.schedule;
   plan.optimizer_sharding = mix.sharding;
+  plan.sharding_degree = space.sharding_degree;
   plan.context_parallel = space.context_parallel;
   plan.expert_parallel = space.expert_parallel;
   plan.micro_batch = mix.groups.empty() ? 1 : mix.groups.front().column.micro_batch;

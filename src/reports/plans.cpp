@@ -89,11 +89,14 @@ std::string rows_table(const planner::Request& request, const std::vector<Row>& 
   const bool divided = std::any_of(rows.begin(), rows.end(), [](const Row& row) {
     return row.plan->context_parallel > 1 || row.plan->expert_parallel > 1;
   });
+  const bool grouped =
+      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.plan->sharding_degree > 0; });
   return table.to_string() +
          "plan: pipelines x [device tpN: layers of each stage | ...] bB nM; tpN: stages on N devices, bB: "
          "micro-batches "
          "of B\nsequences, nM: M of them per pipeline and iteration, 2x6: two stages of 6 layers each\n" +
-         (divided ? "cpN, epN: sequences and experts divided among N devices\n" : "");
+         (divided ? "cpN, epN: sequences and experts divided among N devices\n" : "") +
+         (grouped ? "zeroK over N: weights and state are divided within groups of N replicas\n" : "");
 }
 
 std::string stop_text(planner::Stop stop) {

@@ -63,6 +63,7 @@ ordered_json plan_to_json(const Plan& plan) {
           {"micro_batch", plan.micro_batch},
           {"schedule", to_string(plan.schedule)},
           {"optimizer_sharding", to_string(plan.optimizer_sharding)},
+          {"sharding_degree", plan.sharding_degree},
           {"data_parallel", plan.data_parallel()},
           {"context_parallel", plan.context_parallel},
           {"expert_parallel", plan.expert_parallel},

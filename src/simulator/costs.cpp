@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "plan/placement.hpp"
 #include "plan/schedule.hpp"
@@ -30,6 +31,12 @@ struct RingLoad {
 
 }  // namespace
 
+/// An all-reduce as the ranks of a node see it.
+struct Exchange {
+  RingLoad load;
+  Reach reach = Reach::leaf;
+};
+
 /// Prices, and storage that is reused for every plan.
 struct CostModel::State : PriceList {
   explicit State(const Environment& environment) : PriceList(environment), switches(environment.cluster, node_sizes) {}
@@ -41,6 +48,7 @@ struct CostModel::State : PriceList {
   std::vector<std::size_t> held;
   std::vector<char> holds;          // by stage: whether it takes part in the reduction at hand
   std::vector<RingLoad> loads;      // of the reduction at hand
+  std::vector<Exchange> exchanges;  // the same, of one of its all-reduces
   std::vector<double> sizes;        // by chunk
   std::vector<std::uint32_t> ring;  // a place for each zone
 };
@@ -55,7 +63,7 @@ class CostModel::Pricer {
     const auto state = s_.env.framework.state_of(plan_.job.precision);
     if (!state) return fail(state.error());
     state_ = *state;
-    SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding));
+    SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding, plan_.sharding_degree));
     SAILOR_CHECK(check_divisions());
     start();
     SAILOR_CHECK(place());
@@ -280,15 +288,20 @@ class CostModel::Pricer {
     return {};
   }
 
-  /// ZeRO-3: every pass gathers the weights of its layers, and a backward pass scatters their gradients, so that
-  /// neither is left for the end of an iteration. A reduction's time is that of an all-reduce of the gradients, half of
-  /// which is the reduce-scatter; the all-gather of the weights takes as long, in proportion to their bytes.
+  /// ZeRO-3: every pass gathers the weights of its layers, and a backward pass scatters their gradients and, between
+  /// sharding groups, all-reduces the shards, so that nothing is left for the end of an iteration. Within a group a
+  /// reduction's time is that of an all-reduce of the gradients, half of which is the reduce-scatter; the all-gather of
+  /// the weights takes as long, in proportion to their bytes.
   void move_into_passes() {
-    const double weights = state_.gradient > Bytes(0) ? state_.weight / state_.gradient : 1.0;
+    const double weights = gathered_for_each_scattered();
     for (std::size_t i = 0; i < costs_.stages.size(); ++i) {
       Seconds scatter;
-      for (const Reduction& reduction : costs_.reductions)
-        if (costs_.takes_part(i, reduction)) scatter += reduction.time * 0.5;
+      Seconds between;
+      for (const Reduction& reduction : costs_.reductions) {
+        if (!costs_.takes_part(i, reduction)) continue;
+        scatter += reduction.gather;
+        between += reduction.time - reduction.gather * 2.0;
+      }
       StageCosts& stage = costs_.stages[i];
       const PipelineCosts& pipeline = costs_.pipelines[static_cast<std::size_t>(stage.entry)];
       const Seconds all_forward = stage.forward;
@@ -299,12 +312,17 @@ class CostModel::Pricer {
         const double part = all_forward > Seconds(0) ? costs_.passes[pass].forward / all_forward : 1.0;
         PassTimes& times = costs_.passes[pass];
         times.forward = beside(times.forward, scatter * (weights * part), layers);
-        times.backward = beside(times.backward, scatter * ((weights + 1.0) * part), layers);
+        times.backward = beside(times.backward, scatter * ((weights + 1.0) * part) + between * part, layers);
         stage.forward += times.forward;
         stage.backward += times.backward;
       }
     }
-    for (Reduction& reduction : costs_.reductions) reduction.time = Seconds(0);
+    for (Reduction& reduction : costs_.reductions) reduction.time = reduction.gather = Seconds(0);
+  }
+
+  /// Bytes of weights for each byte of gradients.
+  [[nodiscard]] double gathered_for_each_scattered() const {
+    return state_.gradient > Bytes(0) ? state_.weight / state_.gradient : 1.0;
   }
 
   /// Time of passes through `layers` layers that compute and communicate. With prefetching both overlap, except for the
@@ -392,16 +410,17 @@ class CostModel::Pricer {
     return state_.gradient > Bytes(0) ? state_.exchanged(plan_.optimizer_sharding) / state_.gradient : 1.0;
   }
 
-  /// An all-reduce over different devices or zones is as slow as over its slowest pair; over different nodes it is as
-  /// slow as if all were like the worst one.
+  /// Number of the reduction's replicas that share what is sharded; all of them where nothing is.
+  [[nodiscard]] int group_of(const Reduction& reduction) const {
+    if (!costs_.shards_optimizer || plan_.sharding_degree == 0) return reduction.replicas;
+    const int degree = reduction.experts ? plan_.sharding_degree / plan_.expert_parallel : plan_.sharding_degree;
+    return std::min(degree, reduction.replicas);
+  }
+
   Result<void> price_reduction(Reduction& reduction) {
     const std::span holders = costs_.holders_of(reduction);
-    bool alike = true;
     s_.holds.assign(costs_.stages.size(), 0);
-    for (const std::size_t holder : holders) {
-      alike = alike && s_.facts[holder].place == s_.facts[holders.front()].place;
-      s_.holds[holder] = 1;
-    }
+    for (const std::size_t holder : holders) s_.holds[holder] = 1;
     const bool one_node = find_loads() == 1;
     if (reduction.experts) spread_experts(one_node);
     Reach reach = one_node ? Reach::node : Reach::leaf;
@@ -410,27 +429,102 @@ class CostModel::Pricer {
                               ? std::max(1, reduction.last_layer - reduction.first_layer)  // layer by layer
                               : costs_.buckets_of(reduction);
     const Bytes exchanged = reduction.amount * exchanged_share();
-    const Bytes piece = exchanged / pieces;
+    const int group = group_of(reduction);
+    const int groups = reduction.replicas / group;
+    const bool apart = groups > 1 && !has_group_over_places(holders, group);
+    if (group > 1) {
+      s_.exchanges.clear();
+      for (const RingLoad& load : s_.loads) s_.exchanges.push_back(within_groups(load, group, groups, reach));
+      const auto time = all_reduce(holders, group, exchanged, pieces, apart);
+      if (!time) return fail(time.error());
+      reduction.time = *time;
+    }
+    if (const BytesPerSecond rate = s_.env.framework.reduction_rate; rate > BytesPerSecond(0))
+      reduction.time += exchanged / rate;
+    if (costs_.shards_optimizer) reduction.gather = reduction.time * 0.5;
+    if (groups > 1) {
+      s_.exchanges.clear();
+      for (const RingLoad& load : s_.loads) s_.exchanges.push_back(between_groups(load, group, reach));
+      const auto time = all_reduce(holders, groups, reduction.amount / group, pieces, false);
+      if (!time) return fail(time.error());
+      reduction.time += *time;
+    }
+    const double share = 2.0 * (reduction.replicas - 1) / reduction.replicas * exchanges_of(holders);
+    if (!apart)
+      add_reduction_egress(reduction, holders, share * exchanged_share());
+    else
+      add_reduction_egress(reduction, holders, 2.0 * (groups - 1) / groups * scatters_of(holders));
+    return {};
+  }
+
+  /// Times that an iteration reduces gradients: ZeRO-3 does it in every backward pass.
+  [[nodiscard]] double scatters_of(std::span<const std::size_t> holders) const {
+    if (!shards_weights(plan_.optimizer_sharding)) return 1.0;
+    int most = 1;
+    for (const std::size_t holder : holders) most = std::max(most, pipeline_of(holder).micro_batches);
+    return most;
+  }
+  /// All-reduces of the gradients that move as many bytes as an iteration does: ZeRO-3 gathers the weights twice for
+  /// every reduce-scatter.
+  [[nodiscard]] double exchanges_of(std::span<const std::size_t> holders) const {
+    if (!shards_weights(plan_.optimizer_sharding)) return 1.0;
+    return scatters_of(holders) * (1.0 + 2.0 * gathered_for_each_scattered()) / 2.0;
+  }
+
+  /// Whether some sharding group has replicas in more than one place. Groups are consecutive replicas.
+  [[nodiscard]] bool has_group_over_places(std::span<const std::size_t> holders, int group) const {
+    int before = 0;
+    for (std::size_t i = 0; i + 1 < holders.size(); ++i) {
+      before += pipeline_of(holders[i]).count * plan_.context_parallel;
+      if (s_.facts[holders[i]].place != s_.facts[holders[i + 1]].place && before % group != 0) return true;
+    }
+    return false;
+  }
+
+  /// Load by all-reduces within groups of `group` consecutive replicas, of a node with `load` of all replicas.
+  [[nodiscard]] static Exchange within_groups(const RingLoad& load, int group, int groups, Reach reach) {
+    if (groups == 1) return {load, reach};
+    const int together = std::gcd(load.ranks, group);  // replicas of one group on a node
+    if (together == group) return {{group, 1}, Reach::node};
+    return {{together, load.rings * load.ranks / together}, reach};
+  }
+  /// The same between groups: of the ranks with the same shard.
+  [[nodiscard]] static Exchange between_groups(const RingLoad& load, int group, Reach reach) {
+    const int same = load.ranks % group == 0 ? load.ranks / group : 1;
+    return {{same, reach == Reach::node ? load.rings : load.rings * load.ranks / same}, reach};
+  }
+
+  /// Time of an all-reduce of `amount` bytes in `pieces` over `replicas`, by the loads in s_.exchanges: over different
+  /// devices or zones as slow as over their slowest pair, unless the replicas are in one place each (`apart`); over
+  /// different nodes as slow as if all were like the worst one.
+  Result<Seconds> all_reduce(std::span<const std::size_t> holders, int replicas, Bytes amount, double pieces,
+                             bool apart) {
+    const bool alike = is_in_one_place(holders);
+    const Bytes piece = amount / pieces;
+    Seconds slowest{};
     for (const std::size_t from : holders) {
       for (const std::size_t to : holders) {
         const std::uint32_t a = s_.facts[from].place;
         const std::uint32_t b = s_.facts[to].place;
-        if (!alike && a == b) continue;
-        for (const RingLoad& load : s_.loads) {
-          const auto time = s_.all_reduce_time(a, b, load.ranks, load.rings, reduction.replicas, reach, piece);
+        if (apart ? from != to : !alike && a == b) continue;
+        for (const Exchange& exchange : s_.exchanges) {
+          const RingLoad& load = exchange.load;
+          const auto time = s_.all_reduce_time(a, b, load.ranks, load.rings, replicas, exchange.reach, piece);
           if (!time) return fail(time.error());
-          reduction.time = std::max(reduction.time, time->time * pieces);
-          costs_.crosses_switches = costs_.crosses_switches || s_.switch_link(a, b, reach) != nullptr;
-          costs_.links.add(*time, {.from = a, .to = b, .one_node = reach == Reach::node});
+          slowest = std::max(slowest, time->time * pieces);
+          costs_.crosses_switches = costs_.crosses_switches || s_.switch_link(a, b, exchange.reach) != nullptr;
+          costs_.links.add(*time, {.from = a, .to = b, .one_node = exchange.reach == Reach::node});
         }
         if (alike) break;
       }
       if (alike) break;
     }
-    if (const BytesPerSecond rate = s_.env.framework.reduction_rate; rate > BytesPerSecond(0))
-      reduction.time += exchanged / rate;
-    if (!alike) add_reduction_egress(reduction, holders);
-    return {};
+    return slowest;
+  }
+
+  [[nodiscard]] bool is_in_one_place(std::span<const std::size_t> holders) const {
+    return std::all_of(holders.begin(), holders.end(),
+                       [&](std::size_t holder) { return s_.facts[holder].place == s_.facts[holders.front()].place; });
   }
 
   /// Fills s_.loads with the loads of the nodes that hold stages of s_.holds, and returns the number of these nodes.
@@ -467,8 +561,10 @@ class CostModel::Pricer {
     }
   }
 
-  /// A ring that visits zone after zone leaves each one once: 2(n - 1)/n of the gradients, in all slices, cross there.
-  void add_reduction_egress(const Reduction& reduction, std::span<const std::size_t> holders) {
+  /// A ring that visits zone after zone leaves each one once: a `share` of the gradients, in all slices, crosses there;
+  /// 2(n - 1)/n in an all-reduce over n replicas.
+  void add_reduction_egress(const Reduction& reduction, std::span<const std::size_t> holders, double share) {
+    if (is_in_one_place(holders)) return;
     std::vector<std::uint32_t>& ring = s_.ring;
     ring.clear();
     int tensor_parallel = std::numeric_limits<int>::max();
@@ -479,9 +575,8 @@ class CostModel::Pricer {
       tensor_parallel = std::min(tensor_parallel, stage_at(holder).tensor_parallel);
     }
     if (ring.size() < 2) return;
-    const double share = 2.0 * (reduction.replicas - 1) / reduction.replicas * tensor_parallel;
     for (std::size_t i = 0; i < ring.size(); ++i)
-      add_egress(ring[i], ring[(i + 1) % ring.size()], reduction.amount * exchanged_share() * share);
+      add_egress(ring[i], ring[(i + 1) % ring.size()], reduction.amount * share * tensor_parallel);
   }
 
   void finish_stage(std::size_t index) {
@@ -517,7 +612,7 @@ class CostModel::Pricer {
       costs.update += table.tied_update;
     }
     // Experts have fewer replicas than other parameters to be sharded among.
-    const double replicas = costs_.shards_optimizer ? replicas_of(index) : 1.0;
+    const double replicas = costs_.shards_optimizer ? shards_of(index) : 1.0;
     const double sharded =
         (parameters - experts) / replicas + experts / std::max(1.0, replicas / plan_.expert_parallel);
     if (parameters > 0.0) costs.update *= sharded / parameters;
@@ -557,12 +652,12 @@ class CostModel::Pricer {
     return (state_.gradient + state_.weight * (shards_weights(sharding) ? 2.0 : 0.0)) * largest;
   }
 
-  /// Number of stages that hold the same layers as `stage`, itself included: the maximum over its reductions.
-  int replicas_of(std::size_t stage) const {
+  /// Number of stages that share with `stage` what is sharded, itself included: the maximum over its reductions.
+  int shards_of(std::size_t stage) const {
     int replicas = 1;
     for (const Reduction& reduction : costs_.reductions)
       if (!reduction.tied && !reduction.experts && costs_.takes_part(stage, reduction))
-        replicas = std::max(replicas, reduction.replicas);
+        replicas = std::max(replicas, group_of(reduction));
     return replicas;
   }
 

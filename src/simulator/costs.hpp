@@ -59,6 +59,8 @@ struct Reduction {
   bool experts = false;  ///< reduces experts, which only replicas / expert_parallel ranks hold
   Bytes amount{};        ///< bytes of a rank, of those that hold the most
   Seconds time{};
+  /// Part of `time` in which weights are gathered after the optimizer's step (ZeRO-1 and ZeRO-2).
+  Seconds gather{};
 };
 
 struct PlanCosts {

@@ -209,7 +209,11 @@ Result<StateBytes> Framework::state_of(Precision precision) const {
               fmt::format("use precision {}, or name another framework with --framework", fmt::join(known, ", ")));
 }
 
-Result<void> Framework::check(OptimizerSharding sharding) const {
+Result<void> Framework::check(OptimizerSharding sharding, int degree) const {
+  if (degree > 0 && !supports_sharding_degree)
+    return fail(ErrorCode::unavailable,
+                fmt::format("framework '{}' shards over all replicas, and sharding_degree is {}", name, degree),
+                "remove sharding_degree, or name another framework with --framework, for example torch-fsdp");
   if (!names_shardings || supports(sharding)) return {};
   std::vector<std::string_view> known{to_string(OptimizerSharding::none)};
   for (const OptimizerSharding each : shardings) known.push_back(to_string(each));
@@ -282,6 +286,7 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
     framework.fp8_multiple = static_cast<int>(supports.integer_or("fp8_multiple", 1, {.minimum = 1, .maximum = 4096}));
     framework.supports_context_parallel = supports.boolean_or("context_parallel", false);
     framework.supports_expert_parallel = supports.boolean_or("expert_parallel", false);
+    framework.supports_sharding_degree = supports.boolean_or("sharding_degree", false);
     if (supports.has("schedules")) framework.schedules = read_schedules(supports);
     framework.uniformity = {.pipelines_alike = supports.boolean_or("pipelines_alike", false),
                             .one_tensor_parallel = supports.boolean_or("one_tensor_parallel_degree", false),

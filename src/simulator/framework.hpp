@@ -66,6 +66,7 @@ struct Framework {
   bool supports_tensor_parallel = true;
   bool supports_context_parallel = false;
   bool supports_expert_parallel = false;
+  bool supports_sharding_degree = false;  ///< sharding within groups of replicas (Plan::sharding_degree)
   /// What plans may be offered, ascending, besides plans without sharding.
   std::vector<OptimizerSharding> shardings{OptimizerSharding::zero1};
   bool names_shardings = false;  ///< the file lists them: plans with any other are refused
@@ -133,8 +134,8 @@ struct Framework {
 
   /// Errors: unavailable, naming the precisions there are.
   [[nodiscard]] Result<StateBytes> state_of(Precision precision) const;
-  /// Errors: unavailable, naming the shardings there are.
-  [[nodiscard]] Result<void> check(OptimizerSharding sharding) const;
+  /// `degree` as Plan::sharding_degree. Errors: unavailable, naming the shardings there are.
+  [[nodiscard]] Result<void> check(OptimizerSharding sharding, int degree = 0) const;
   /// Whether ranks can divide layers of the model so.
   /// Errors: infeasible, naming what the degrees do not divide.
   [[nodiscard]] Result<void> check(const Model& model, const Division& division) const;

@@ -31,12 +31,11 @@ class Assembly {
       times.slowest_pipeline = static_cast<std::size_t>(costs_.stages[i].entry);
     }
     network_.assign(ends_.size(), Seconds{});
-    const double share = costs_.shards_optimizer ? 0.5 : 1.0;
     if (costs_.overlaps_reduction) {
-      reduce_in_buckets(share);
+      reduce_in_buckets();
     } else {
       network_ = ends_;
-      for (const Reduction& reduction : costs_.reductions) reduce(reduction, reduction.time * share, false);
+      for (const Reduction& reduction : costs_.reductions) reduce(reduction, reduction.time - reduction.gather, false);
     }
     for (std::size_t i = 0; i < ends_.size(); ++i) {
       ends_[i] = std::max(ends_[i], network_[i]);
@@ -53,7 +52,7 @@ class Assembly {
     }
     if (costs_.shards_optimizer) {
       network_ = ends_;
-      for (const Reduction& reduction : costs_.reductions) reduce(reduction, reduction.time * 0.5, false);
+      for (const Reduction& reduction : costs_.reductions) reduce(reduction, reduction.gather, false);
       ends_ = network_;
     }
     for (std::size_t i = 0; i < ends_.size(); ++i) {
@@ -76,7 +75,7 @@ class Assembly {
     }
   }
 
-  void reduce_in_buckets(double share) {
+  void reduce_in_buckets() {
     for (const Reduction& reduction : costs_.reductions) {
       const double buckets = costs_.buckets_of(reduction);
       for (double bucket = 1.0; bucket <= buckets; bucket += 1.0) {
@@ -84,7 +83,7 @@ class Assembly {
         Seconds ready{};
         for (const std::size_t holder : costs_.holders_of(reduction))
           ready = std::max(ready, reduction.tied ? ends_[holder] : gradients_ready(holder, reduction, down_to));
-        reduce(reduction, reduction.time * (share / buckets), true, ready);
+        reduce(reduction, (reduction.time - reduction.gather) * (1.0 / buckets), true, ready);
       }
     }
   }

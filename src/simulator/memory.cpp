@@ -64,6 +64,11 @@ std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction&
       for (Stage& stage : pipeline.stages) stage.recompute = std::max(stage.recompute, how);
     return framework.supports_recompute;
   };
+  if (plan.sharding_degree > 0 && works([](Plan& changed) {
+        changed.sharding_degree = 0;
+        return true;
+      }))
+    return "all replicas sharing (without sharding_degree)";
   for (const OptimizerSharding sharding : framework.shardings)
     if (!shards_weights(sharding) && works([&](Plan& changed) { return shard_more(changed, sharding); }))
       return advice_to_shard(sharding);

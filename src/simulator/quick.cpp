@@ -78,18 +78,19 @@ const std::vector<EntryTimes>& QuickSimulator::entries() const {
   // Backwards through what follows the passes (iteration.hpp): how long before the end of the iteration a stage's
   // passes have to be done.
   tails_.assign(costs_.stages.size(), Seconds{});
-  const auto reduce = [&](double share) {
+  const auto reduce = [&](bool gathers) {
     for (auto reduction = costs_.reductions.rbegin(); reduction != costs_.reductions.rend(); ++reduction) {
       Seconds latest{};
       for (const std::size_t holder : costs_.holders_of(*reduction)) latest = std::max(latest, tails_[holder]);
-      for (const std::size_t holder : costs_.holders_of(*reduction)) tails_[holder] = latest + reduction->time * share;
+      for (const std::size_t holder : costs_.holders_of(*reduction))
+        tails_[holder] = latest + (gathers ? reduction->gather : reduction->time - reduction->gather);
     }
   };
-  if (costs_.shards_optimizer) reduce(0.5);
+  if (costs_.shards_optimizer) reduce(true);
   for (std::size_t i = 0; i < tails_.size(); ++i) tails_[i] += costs_.stages[i].update;
   if (costs_.shards_optimizer && !tails_.empty())
     tails_.assign(tails_.size(), *std::max_element(tails_.begin(), tails_.end()));
-  reduce(costs_.shards_optimizer ? 0.5 : 1.0);
+  reduce(false);
 
   entries_.clear();
   for (std::size_t entry = 0; entry < costs_.pipelines.size(); ++entry) {

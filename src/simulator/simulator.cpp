@@ -75,7 +75,10 @@ class Uncertainty {
       boundary.forward *= factor;
       boundary.backward *= factor;
     }
-    for (Reduction& reduction : changed_.reductions) reduction.time *= factor;
+    for (Reduction& reduction : changed_.reductions) {
+      reduction.time *= factor;
+      reduction.gather *= factor;
+    }
     add_difference();
     changed_.boundaries = costs_.boundaries;
     changed_.reductions = costs_.reductions;

@@ -316,6 +316,7 @@ TEST(Iteration, ShardedOptimizerScattersBeforeTheStepAndGathersAfterIt) {
   Replicas replicas(1, {2, 2});
   replicas.costs.shards_optimizer = true;
   replicas.reduce({0, 1}, 1, 4);
+  replicas.costs.reductions[0].gather = Seconds(2);
   EXPECT_EQ(replicas.starts(0), (std::vector<double>{6, 8.5}));  // 6-8, step until 8.5, 8.5-10.5
   EXPECT_EQ(replicas.times.reduced, Seconds(8));
   EXPECT_EQ(replicas.times.end, Seconds(10.5));

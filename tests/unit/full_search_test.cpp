@@ -555,22 +555,26 @@ RC_GTEST_PROP(FullSearch, NumberOfThreadsAndRepetitionMakeNoDifference, ()) {
 // The search sizes stages by its own prices: of any stage of equal pipelines they are the simulator's, under every
 // sharding; passes take no less there.
 RC_GTEST_PROP(FullSearch, StagesNeedTheMemoryThatTheSimulatorSays, ()) {
-  const PlannerWorld world({.gpus = 6, .types = 1, .zones = 1});
+  PlannerWorld world({.gpus = 8, .types = 1, .zones = 1});
+  world.framework.supports_sharding_degree = true;
+  world.framework.shardings = {OptimizerSharding::zero1, OptimizerSharding::zero2, OptimizerSharding::zero3};
   const Profile profile(world.data);
   simulator::Environment env = world.environment(profile);
   const LayerCosts costs = simulator::layer_costs_for(env);
   env.costs = &costs;
   Request request = world.request;
-  const auto space = planner::make_search_space(request, env);
+  auto space = planner::make_search_space(request, env);
   RC_PRE(space.has_value());
-  planner::StagePrices prices(request, *space, env);
   const OptimizerSharding sharding = *rc::gen::elementOf(space->sharding);
+  if (sharding != OptimizerSharding::none) space->sharding_degree = *rc::gen::element(0, 0, 1, 2, 3);
+  planner::StagePrices prices(request, *space, env);
   const planner::DevicePool& pool = space->pools.front();
   const int layers = prices.layers();
   const int micro_batch = *rc::gen::elementOf(space->micro_batches);
   const int degree = *rc::gen::elementOf(pool.tensor_parallel);
   const int stages = *rc::gen::inRange(1, std::min(layers, std::max(1, pool.groups(degree))) + 1);
-  const int count = *rc::gen::inRange(1, std::max(1, pool.groups(degree) / stages) + 1);
+  const int group = std::max(1, space->sharding_degree);
+  const int count = group * *rc::gen::inRange(1, std::max(1, pool.groups(degree) / stages / group) + 1);
   planner::TemplateMix mix{.sharding = sharding, .groups = {{.column = {.micro_batch = micro_batch}, .count = count}}};
   for (int i = 0; i < stages; ++i)
     mix.groups[0].column.stages.push_back(
@@ -615,6 +619,7 @@ RC_GTEST_PROP(FullSearch, StagesNeedTheMemoryThatTheSimulatorSays, ()) {
   }
   RC_CLASSIFY(sharding == OptimizerSharding::zero2 && count > 1, "ZeRO-2");
   RC_CLASSIFY(sharding == OptimizerSharding::zero3 && count > 1, "ZeRO-3");
+  RC_CLASSIFY(space->sharding_degree > 1 && count > space->sharding_degree, "sharding groups");
 }
 
 /// The batch divided in every possible way.

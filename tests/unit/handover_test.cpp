@@ -246,6 +246,23 @@ TEST(Handover, TorchtitanGetsDataParallelismOfEachKind) {
   EXPECT_EQ(arguments.at("--parallelism.data_parallel_shard_degree"), "4");
   EXPECT_EQ(arguments.at("--parallelism.fsdp_reshard_after_forward"), "never");
   EXPECT_EQ(settings(OptimizerSharding::zero3).at("--parallelism.fsdp_reshard_after_forward"), "always");
+  plan.sharding_degree = 2;  // two groups of two
+  arguments = settings(OptimizerSharding::zero3);
+  EXPECT_EQ(arguments.at("--parallelism.data_parallel_replicate_degree"), "2");
+  EXPECT_EQ(arguments.at("--parallelism.data_parallel_shard_degree"), "2");
+  plan.context_parallel = 2;  // eight replicas, of which the two that divide a sequence are in one group
+  arguments = settings(OptimizerSharding::zero3);
+  EXPECT_EQ(arguments.at("--parallelism.data_parallel_replicate_degree"), "4");
+  EXPECT_EQ(arguments.at("--parallelism.data_parallel_shard_degree"), "1");
+  EXPECT_EQ(arguments.at("--parallelism.context_parallel_degree"), "2");
+  plan.sharding_degree = 1;
+  expect_refused(Format::torchtitan, plan, llama(), "sharding_degree 1 beside context_parallel 2",
+                 "--pin sharding_degree");
+  plan.context_parallel = 1;
+  plan.sharding_degree = 2;
+  plan.optimizer_sharding = OptimizerSharding::zero1;
+  for (const Format format : {Format::megatron, Format::deepspeed})
+    expect_refused(format, plan, llama(), "sharding within groups of replicas (sharding_degree 2)", "torchtitan");
 }
 
 TEST(Handover, TorchtitanRefusesWhatItCannotRun) {

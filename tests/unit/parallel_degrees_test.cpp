@@ -55,8 +55,69 @@ double extra_seconds(const Plan& plan, int node, double within, double between) 
   return (slow.pipeline_time - fast.pipeline_time).value() / plan.pipelines[0].micro_batches;
 }
 
+/// How much longer the reductions of an iteration take over links of 1 MB/s than over links of 2 MB/s.
+double extra_reduction(const Plan& plan, int node, double within, double between) {
+  const auto time = [&](double speed) {
+    Estimated world(node, speed * within, speed * between);
+    world.framework.supports_sharding_degree = true;
+    return world.predicted(plan).synchronization_time.value();
+  };
+  return time(1.0) - time(2.0);
+}
+
+TEST(ParallelDegrees, ShardingGroupsOfANodeExchangeThereAndTheirShardsBetweenNodes) {
+  Plan plan = on_gpus(8, {{0, 6}}, 3);
+  plan.optimizer_sharding = OptimizerSharding::zero1;
+  const double all = 4.0 * static_cast<double>(Estimated(4).model.total_parameters());
+  plan.sharding_degree = 4;
+  // On nodes of four: rings of four there, and between two nodes a ring of a quarter for each device and its own link.
+  EXPECT_NEAR(extra_reduction(plan, 4, 1e6, 1e30), 2 * all * 3 / 4 * 0.5e-6, 1e-6 * all * 1e-6);
+  EXPECT_NEAR(extra_reduction(plan, 4, 1e30, 1e6), 2 * all / 4 * 1 / 2 * 0.5e-6, 1e-6 * all * 1e-6);
+  // Groups of two leave nothing for the links within nodes but theirs; two of them on a node sum over four.
+  plan.sharding_degree = 2;
+  EXPECT_NEAR(extra_reduction(plan, 4, 1e6, 1e30), 2 * all * 1 / 2 * 0.5e-6, 1e-6 * all * 1e-6);
+  EXPECT_NEAR(extra_reduction(plan, 4, 1e30, 1e6), 2 * all / 2 * 3 / 4 * 0.5e-6, 1e-6 * all * 1e-6);
+  // On nodes of two a group of four lies over two of them.
+  plan.sharding_degree = 4;
+  EXPECT_NEAR(extra_reduction(plan, 2, 1e30, 1e6), 2 * all * 3 / 4 * 0.5e-6 + 2 * all / 4 * 1 / 2 * 0.5e-6,
+              1e-6 * all * 1e-6);
+}
+
+TEST(ParallelDegrees, ShardingGroupsDivideTheReplicasAndHoldExpertGroups) {
+  Plan plan = on_gpus(6, {{0, 6}}, 3);
+  plan.optimizer_sharding = OptimizerSharding::zero3;
+  const auto problem = [&] {
+    const auto checked = check_plan(plan);
+    return checked ? std::string() : checked.error().message();
+  };
+  plan.sharding_degree = 4;
+  EXPECT_EQ(problem(),
+            "sharding_degree 4 does not divide the 6 replicas of a layer (6 pipelines x context_parallel 1); change "
+            "sharding_degree or the number of pipelines");
+  plan.sharding_degree = 3;
+  EXPECT_EQ(problem(), "");
+  plan.expert_parallel = 2;
+  EXPECT_EQ(problem(), "sharding_degree 3 is no multiple of expert_parallel 2; change one of them");
+  plan.expert_parallel = 1;
+  plan.optimizer_sharding = OptimizerSharding::none;
+  EXPECT_EQ(problem(),
+            "sharding_degree is 3 but optimizer_sharding is none: nothing is sharded; remove sharding_degree, or set "
+            "optimizer_sharding");
+  // Written, read and named.
+  plan.optimizer_sharding = OptimizerSharding::zero1;
+  const auto again = parse_plan(plan_to_toml(plan), "plan.toml");
+  ASSERT_TRUE(again.has_value()) << again.error().message();
+  EXPECT_EQ(again->sharding_degree, 3);
+  EXPECT_EQ(plan_to_toml(*again), plan_to_toml(plan));
+  EXPECT_NE(describe(plan).find("zero1 over 3"), std::string::npos) << describe(plan);
+  EXPECT_NE(check_trainable(plan).error().message().find("the plan has sharding_degree = 3 of 6 replicas"),
+            std::string::npos);
+  plan.sharding_degree = 6;
+  EXPECT_TRUE(check_trainable(plan).has_value());
+}
+
 TEST(ParallelDegrees, ExpertsAreDividedAndTheirOptimizerShardedAmongFewerReplicas) {
-  const Estimated world(4);
+  Estimated world(4);
   Plan plan = on_gpus(4, {{0, 6}}, 2);
   plan.optimizer_sharding = OptimizerSharding::zero1;
   const double all = static_cast<double>(world.model.total_parameters());
@@ -73,6 +134,12 @@ TEST(ParallelDegrees, ExpertsAreDividedAndTheirOptimizerShardedAmongFewerReplica
   const auto quarters = world.predicted(plan).stages[0].memory;
   EXPECT_DOUBLE_EQ(quarters.weights.value(), 4.0 * (dense + 4 * expert_weights / 4));
   EXPECT_DOUBLE_EQ(quarters.optimizer.value(), 8.0 * (dense / 4 + 4 * expert_weights / 4));
+  // Groups of two replicas, in which each holds half of the experts: nothing else to share them with.
+  plan.expert_parallel = 2;
+  plan.sharding_degree = 2;
+  world.framework.supports_sharding_degree = true;
+  EXPECT_DOUBLE_EQ(world.predicted(plan).stages[0].memory.optimizer.value(),
+                   8.0 * (dense / 2 + 4 * expert_weights / 2));
   // As many tokens go through them, so activations stay.
   EXPECT_DOUBLE_EQ(quarters.activations.value(), whole.activations.value());
 }

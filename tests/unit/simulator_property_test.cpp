@@ -253,9 +253,19 @@ RC_GTEST_PROP(SimulateProperty, PredictionAddsUp, ()) {
   RC_ASSERT(last == timeline.length);
 }
 
+/// Attention's share of a measured pass, which recompute = "selective" repeats, is estimated: by the catalogue's rates,
+/// which stay, and with tensor parallelism beside all-reduces over links, which tests make faster in the profile's
+/// links alone, not in the passes that were measured with them. Such stages recompute all.
+Plan without_estimated_shares(Plan plan) {
+  for (Pipeline& pipeline : plan.pipelines)
+    for (Stage& stage : pipeline.stages)
+      if (stage.recompute == Recompute::selective && stage.tensor_parallel > 1) stage.recompute = Recompute::full;
+  return plan;
+}
+
 RC_GTEST_PROP(SimulateProperty, FasterGpusAndLinksNeverTakeLonger, ()) {
   RandomWorld world;
-  const Plan plan = world.random_plan();
+  const Plan plan = without_estimated_shares(world.random_plan());
   RC_LOG() << plan_to_toml(plan) << std::endl;
   const auto before = world.predict(plan);
   if (!before) RC_FAIL(before.error().message());
@@ -296,11 +306,7 @@ RC_GTEST_PROP(SimulateProperty, LongerTimesScaleTheIteration, ()) {
   RandomWorld world;
   world.framework.transfer_overhead = {};
   world.framework.reduction_rate = {};
-  Plan plan = world.random_plan();
-  // Attention's share of a pass is estimated, beside measured all-reduces, by the catalogue's rates, which stay.
-  for (Pipeline& pipeline : plan.pipelines)
-    for (Stage& stage : pipeline.stages)
-      if (stage.recompute == Recompute::selective && stage.tensor_parallel > 1) stage.recompute = Recompute::full;
+  const Plan plan = without_estimated_shares(world.random_plan());
   RC_LOG() << plan_to_toml(plan) << std::endl;
   const auto before = world.predict(plan);
   if (!before) RC_FAIL(before.error().message());

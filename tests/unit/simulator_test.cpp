@@ -154,6 +154,62 @@ TEST(Simulator, FullyShardedWeightsAreGatheredInEveryPass) {
   EXPECT_DOUBLE_EQ(second->stages[0].memory.copies.value(), 4.0 * 2000);
 }
 
+// Two groups of two replicas: each shards among its two, and counterparts of the groups sum their shards' gradients.
+TEST(Simulator, ShardingGroupsExchangeWithinAndBetweenThem) {
+  World world;
+  world.add_all_reduce(4, 7.0);  // over two it takes 3 s
+  world.framework.supports_sharding_degree = true;
+  Plan plan = World::plan(4, {{0, 6}}, 3);
+  plan.optimizer_sharding = OptimizerSharding::zero1;
+  const auto whole = world.predict(plan);
+  ASSERT_TRUE(whole.has_value()) << whole.error().message();
+  EXPECT_DOUBLE_EQ(whole->synchronization_time.value(), 7.0);
+  plan.sharding_degree = 2;
+  const auto first = world.predict(plan);
+  ASSERT_TRUE(first.has_value()) << first.error().message();
+  // Before the step half of the group's 3 s and the 3 s between groups, after it the other half.
+  EXPECT_DOUBLE_EQ(first->synchronization_time.value(), 1.5 + 3.0 + 1.5);
+  EXPECT_DOUBLE_EQ(first->update_time.value(), 0.8125);
+  EXPECT_DOUBLE_EQ(first->stages[0].memory.optimizer.value(), 8.0 * 9256 / 2);
+  EXPECT_DOUBLE_EQ(whole->stages[0].memory.optimizer.value(), 8.0 * 9256 / 4);
+
+  plan.optimizer_sharding = OptimizerSharding::zero3;
+  const auto third = world.predict(plan);
+  ASSERT_TRUE(third.has_value()) << third.error().message();
+  // Each of six layers takes 3 s within a group, half of it to gather or to scatter, and 3 s between groups.
+  EXPECT_DOUBLE_EQ(third->pipeline_time.value(), 3 * (10.0 + 9.0 + 19.0 + 9.0 + 9.0 + 18.0));
+  EXPECT_DOUBLE_EQ(third->stages[0].memory.weights.value(), 4.0 * 9256 / 2);
+  // A group of one replica shards nothing.
+  plan.sharding_degree = 1;
+  const auto none = world.predict(plan);
+  ASSERT_TRUE(none.has_value()) << none.error().message();
+  EXPECT_DOUBLE_EQ(none->pipeline_time.value(), 3 * (10.0 + 19.0 + 6 * 7.0));
+  EXPECT_DOUBLE_EQ(none->stages[0].memory.weights.value(), 4.0 * 9256);
+  // All replicas in one group are what is meant without a degree.
+  plan.sharding_degree = 4;
+  const auto all = world.predict(plan);
+  plan.sharding_degree = 0;
+  ASSERT_TRUE(all.has_value()) << all.error().message();
+  EXPECT_DOUBLE_EQ(all->iteration_time.value(), world.predict(plan)->iteration_time.value());
+
+  // What fits if all four share, but not two, is advised.
+  plan.optimizer_sharding = OptimizerSharding::zero1;
+  plan.sharding_degree = 2;
+  world.cluster.groups[0].memory_per_node = first->stages[0].memory.total() * (1.0 - 1e-6);
+  const Profile profile(world.data);
+  const auto full = world.predict(plan);
+  ASSERT_TRUE(full.has_value());
+  EXPECT_NE(simulator::memory_problem(plan, *full, world.environment(profile))
+                .value_or("")
+                .find("it would fit with all replicas sharing (without sharding_degree)"),
+            std::string::npos);
+  world.framework.supports_sharding_degree = false;
+  const auto refused = world.predict(plan);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("shards over all replicas, and sharding_degree is 2"), std::string::npos)
+      << refused.error().message();
+}
+
 TEST(Simulator, GpipeAndInterleavedKeepMoreInFlight) {
   const World world;
   Plan plan = World::plan(1, {{0, 3}, {3, 6}}, 3);
@@ -543,6 +599,28 @@ zone = "b"
   for (std::size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += key.size())
     text.replace(at + key.size() - 1, 1, std::to_string(cores));
   return parse_cluster(text, "c.toml", gpus).value();
+}
+
+TEST(Simulator, ShardingGroupsInTheirZonesSendGradientsOfShardsToOtherZones) {
+  World world;
+  world.cluster = two_zones(world.gpus, 2);
+  world.framework.supports_sharding_degree = true;
+  Plan plan = World::join(World::plan(2, {{0, 6}}, 3), World::plan(2, {{0, 6}}, 3));
+  plan.pipelines[0].stages[0].zone = "a";
+  plan.pipelines[1].stages[0].zone = "b";
+  plan.optimizer_sharding = OptimizerSharding::zero3;
+  const auto sent = [&](int degree) {
+    plan.sharding_degree = degree;
+    const auto p = world.predict(plan);
+    EXPECT_TRUE(p.has_value()) << p.error().message();
+    return p && p->egress_costs.size() == 2 ? p->egress_costs[0].amount.value() : 0.0;
+  };
+  const double weights = 4.0 * static_cast<double>(world.model.total_parameters());
+  // In each of three micro-batches weights are gathered twice and gradients scattered once, by rings over four
+  // replicas: three quarters of them leave a zone each time.
+  EXPECT_NEAR(sent(0), 3 * 3 * weights * 3 / 4, 1e-6 * weights);
+  // With a group in each zone what leaves is the gradients: all-reduced by rings of two, twice a half.
+  EXPECT_NEAR(sent(2), 3 * weights, 1e-6 * weights);
 }
 
 TEST(Simulator, ZonesCostTimeAndMoneyForWhatLeavesThem) {

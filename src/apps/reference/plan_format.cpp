@@ -33,6 +33,11 @@ FileFormat plan_format() {
                  {"optimizer_sharding", "string", "none",
                   "zero1 divides the optimizer state of a stage among its replicas, zero2 also its gradients, zero3 "
                   "also its weights"},
+                 {"sharding_degree", "integer", "0",
+                  "replicas that share what optimizer_sharding divides: groups of so many consecutive replicas hold "
+                  "everything, and all-reduce the gradients of their shards with the other groups (hybrid sharding, "
+                  "HSDP). It divides the replicas (pipelines x context_parallel); 0: all replicas are one group, "
+                  "which is what sailor-train does"},
                  {"keep_together", "string", "pipelines",
                   "what is placed at one leaf switch: the stages of a pipeline (pipelines), or the replicas of a "
                   "stage (replicas)"},
