@@ -29,6 +29,12 @@ struct Settings {
 bool is_model_parallel(const Grid& grid) { return grid.tensor_parallel > 1 || grid.pipeline_parallel > 1; }
 
 Result<void> set_sharding(const Plan& plan, Settings& settings) {
+  // Its sharding groups are the ranks of data_parallel_shard_degree x context_parallel_degree.
+  if (plan.sharding_degree % settings.grid.context_parallel != 0)
+    return cannot_run(torchtitan_name,
+                      fmt::format("sharding_degree {} beside context_parallel {}, which does not divide it",
+                                  plan.sharding_degree, settings.grid.context_parallel),
+                      "plan with --pin context_parallel=1, or with a multiple as --pin sharding_degree");
   const Grid& grid = settings.grid;
   if (grid.data_parallel == 1) {
     if (settings.bf16 && is_model_parallel(grid))
@@ -43,12 +49,6 @@ Result<void> set_sharding(const Plan& plan, Settings& settings) {
     settings.replicate = grid.data_parallel;
     return {};
   }
-  // Its sharding groups are the ranks of data_parallel_shard_degree x context_parallel_degree.
-  if (plan.shards() % grid.context_parallel != 0)
-    return cannot_run(torchtitan_name,
-                      fmt::format("sharding_degree {} beside context_parallel {}, which does not divide it",
-                                  plan.shards(), grid.context_parallel),
-                      "plan with --pin context_parallel=1, or with a multiple as --pin sharding_degree");
   settings.shard = plan.shards() / grid.context_parallel;
   settings.replicate = grid.data_parallel / settings.shard;
   settings.reshard = shards_weights(plan.optimizer_sharding) ? "always" : "never";

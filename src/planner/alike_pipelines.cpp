@@ -234,10 +234,12 @@ class AlikePipelines {
     const std::size_t kinds = candidates_.size();
     labels_.clear();
     uses_.clear();
-    open_.assign((at(layers_) + 1) * kinds * max_stages, {});
+    for (std::vector<std::int32_t>& list : open_) list.clear();
+    open_.resize((at(layers_) + 1) * kinds * max_stages);
     extend(nullptr, -1, layers_, rounds);
     for (int first = layers_ - 1; first > 0; --first)
       for (std::size_t list = at(first) * kinds * max_stages; list < at(first + 1) * kinds * max_stages; ++list) {
+        if (open_[list].empty()) continue;  // most of them
         for (const std::int32_t index : open_[list]) {
           const Label label = labels_[static_cast<std::size_t>(index)];
           extend(&label, index, first, rounds);

@@ -4,10 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,8 +78,10 @@ class DegreeSearch {
     if (pins.expert_parallel) experts_ = {*pins.expert_parallel};
     if (pins.sharding_degree) shardings_ = {*pins.sharding_degree};
     if (request.space == Space::full && may_share(pins))
-      for (int degree = 2; degree < devices && degree <= max_nodes_of_group * node; degree *= 2)
-        shardings_.push_back(degree);
+      for (int degree = 2; degree < devices && degree <= max_nodes_of_group * node; ++degree)
+        if (std::has_single_bit(static_cast<unsigned>(degree)) ||
+            (degree % node == 0 && std::has_single_bit(static_cast<unsigned>(degree / node))))
+          shardings_.push_back(degree);
   }
 
   Result<SearchResult> run() {
@@ -94,7 +100,7 @@ class DegreeSearch {
   }
 
   Result<SearchResult> search() {
-    const std::size_t tried = contexts_.size() * experts_.size() * shardings_.size();
+    const std::size_t tried = contexts_.size() * experts_.size() + shardings_.size() - 1;
     if (tried == 1) {
       auto only = search_one_(with_degrees(request_, {contexts_.front(), experts_.front(), shardings_.front()}));
       if (only && env_.model.experts.count > 0 && !request_.pins.expert_parallel)
@@ -107,18 +113,19 @@ class DegreeSearch {
     std::optional<Degrees> best;
     double best_score = infinity;
     std::optional<Error> failure;
-    for (const Degrees& degrees : all_degrees()) {
+    const auto try_briefly = [&](const Degrees& degrees, bool gives_up) {
       Request brief = with_degrees(request_, degrees);
       brief.effort.brief = true;
+      brief.effort.gives_up = gives_up;
       brief.pareto = false;
       brief.max_plans = 1;
       if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * static_cast<double>(tried));
       auto one = search_one_(brief);
       if (!one) {
         if (!failure) failure = one.error();
-        continue;
+        return;
       }
-      if (is_one_group(one->plans.front().plan)) continue;
+      if (is_one_group(one->plans.front().plan)) return;
       const simulator::Prediction& prediction = one->plans.front().prediction;
       const double score = score_of(request_.objective, prediction.iteration_time, prediction.cost_per_iteration);
       if (score < best_score) {
@@ -126,28 +133,36 @@ class DegreeSearch {
         best = degrees;
       }
       found.push_back(std::move(one->plans.front()));
-    }
+    };
+    for (const int context : contexts_)
+      for (const int expert : experts_) try_briefly({context, expert, shardings_.front()}, false);
     if (!best) return fail(*failure);
-    // Degrees of 1 are searched in full as well, so that trying more degrees never gives a worse plan.
+    // Groups need more memory than sharding over all: where nothing fits without them nothing fits with them.
+    const Degrees whole = *best;
+    for (std::size_t i = 1; i < shardings_.size(); ++i)
+      if (shardings_[i] % std::lcm(whole.context, whole.expert) == 0)
+        try_briefly({whole.context, whole.expert, shardings_[i]}, true);
+    // The least degrees are searched in full as well, so that trying more of them never gives a worse plan.
+    const Degrees least{contexts_.front(), experts_.front(), shardings_.front()};
     std::vector<Degrees> in_full{*best};
-    if (*best != undivided && all_degrees().front() == undivided) in_full.push_back(undivided);
+    if (*best != least) in_full.push_back(least);
     auto result = search_in_full(*best, in_full.size());
     if (!result) return result;
+    for (Candidate& candidate : result->plans)
+      if (is_one_group(candidate.plan)) candidate.plan.sharding_degree = 0;
     result->degrees = tried_text();
     std::string searched = text_of(*best);
-    std::string proved;
     std::optional<Bound> bound;
     if (*best == undivided) bound = result->bound;
     if (in_full.size() > 1) {
-      if (auto other = search_in_full(undivided, in_full.size())) {
-        searched += " and " + text_of(undivided);
-        bound = other->bound;
-        if (!covers_all()) proved = bound_text(*other, *result);
+      if (auto other = search_in_full(least, in_full.size())) {
+        searched += " and " + text_of(least);
+        if (least == undivided) bound = other->bound;
         add(std::move(*other), *result);
       }
     }
-    result->degrees += fmt::format("; each briefly, {} in full.{}", searched, proved);
-    std::erase_if(result->plans, [&](const Candidate& candidate) { return is_one_group(candidate.plan); });
+    result->degrees += fmt::format("; each briefly, {} in full.", searched);
+    if (bound && !covers_all()) result->degrees += bound_text(*bound, *result);
     std::erase_if(found, [&](const Candidate& candidate) {
       const Plan& plan = candidate.plan;
       const Degrees degrees{plan.context_parallel, plan.expert_parallel, plan.sharding_degree};
@@ -176,14 +191,6 @@ class DegreeSearch {
   [[nodiscard]] bool is_one_group(const Plan& plan) const {
     return shardings_.size() > 1 && plan.sharding_degree > 0 && plan.shards() == plan.replicas();
   }
-  [[nodiscard]] std::vector<Degrees> all_degrees() const {
-    std::vector<Degrees> all;
-    for (const int context : contexts_)
-      for (const int expert : experts_)
-        for (const int sharding : shardings_)
-          if (sharding % expert == 0) all.push_back({context, expert, sharding});
-    return all;
-  }
   [[nodiscard]] bool divides() const { return contexts_.size() * experts_.size() > 1; }
 
   /// Whether the bound of the plans without sharding groups is one of those with groups, too: it counts passes without
@@ -209,7 +216,7 @@ class DegreeSearch {
     if (shardings_.size() == 1) return text;
     std::vector<std::string> names;
     for (const int degree : shardings_) names.push_back(sharding_name(degree));
-    return text + fmt::format("{}sharding_degree {}", divides() ? " with " : "", fmt::join(names, ", "));
+    return text + fmt::format("{}sharding_degree {}", divides() ? ", then for the best " : "", fmt::join(names, ", "));
   }
 
   /// `searches`: how many such searches share the time.
@@ -219,17 +226,19 @@ class DegreeSearch {
     return search_one_(full);
   }
 
-  /// The sentence that says what is proved of the plans of `other`, compared with the best of both.
-  [[nodiscard]] std::string bound_text(const SearchResult& other, const SearchResult& result) const {
-    if (!std::isfinite(other.bound.gap) || other.bound.bound <= 0.0) return "";
+  /// The sentence that says what `bound`, of the plans without division, proves, compared with the best of all.
+  [[nodiscard]] std::string bound_text(const Bound& bound, const SearchResult& result) const {
+    if (!std::isfinite(bound.gap) || bound.bound <= 0.0) return "";
     const bool is_cost = request_.objective == Objective::cost;
     const double found =
-        is_cost ? std::min(other.bound.found, result.bound.found) : std::max(other.bound.found, result.bound.found);
-    const double gap = is_cost ? found / other.bound.bound - 1.0 : other.bound.bound / found - 1.0;
-    if (gap <= 0.0) return " Of the plans that divide neither sequences nor experts, none is better than the first.";
-    return fmt::format(
-        " Of the plans that divide neither sequences nor experts, none is more than {} better than the first.",
-        at_most(gap));
+        is_cost ? std::min(bound.found, result.bound.found) : std::max(bound.found, result.bound.found);
+    const double gap = is_cost ? found / bound.bound - 1.0 : bound.bound / found - 1.0;
+    const std::string_view which = shardings_.size() == 1
+                                       ? "divide neither sequences nor experts"
+                                       : (divides() ? "divide neither sequences nor experts and shard over all replicas"
+                                                    : "shard over all replicas");
+    if (gap <= 0.0) return fmt::format(" Of the plans that {}, none is better than the first.", which);
+    return fmt::format(" Of the plans that {}, none is more than {} better than the first.", which, at_most(gap));
   }
 
   void add(SearchResult other, SearchResult& result) const {
@@ -239,6 +248,11 @@ class DegreeSearch {
     if (result.why_not_priced.empty()) result.why_not_priced = std::move(other.why_not_priced);
     if (other.stop != Stop::done) result.stop = other.stop;
     add_plans(std::move(other.plans), result);
+  }
+
+  static void remove_repeated(std::vector<Candidate>& plans) {
+    std::set<std::string> known;
+    std::erase_if(plans, [&](const Candidate& one) { return !known.insert(plan_fingerprint(one.plan)).second; });
   }
 
   /// Best first; of a front, only what nothing else is better than in both time and cost.
@@ -261,6 +275,7 @@ class DegreeSearch {
     const auto score = [&](const Candidate& one) { return score_of(request_.objective, time(one), cost(one)); };
     std::stable_sort(result.plans.begin(), result.plans.end(),
                      [&](const Candidate& a, const Candidate& b) { return score(a) < score(b); });
+    remove_repeated(result.plans);
     if (result.plans.size() > request_.max_plans) result.plans.resize(request_.max_plans);
   }
 

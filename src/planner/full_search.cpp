@@ -83,7 +83,7 @@ class FullSearch {
         if (stop_()) return;
         try_mixes(request_of(pools, level));
       }
-    if (request_.effort.brief && !solutions_.best().empty()) return;
+    if (request_.effort.brief && (request_.effort.gives_up || !solutions_.best().empty())) return;
     try_filled();
     try_mixed();
     if (stop_()) return;

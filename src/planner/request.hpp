@@ -90,6 +90,7 @@ struct Effort {
   int threads = 0;                    ///< 0: as many as the machine has
   /// Tries only what is promising and proves no bound: finds a nearly best plan in a fraction of the time.
   bool brief = false;
+  bool gives_up = false;  ///< with `brief`: where nothing promising fits, nothing else is tried
   /// A hundred times the work on the bound: minutes instead of seconds.
   bool prove = false;
   std::set<Heuristic> without;  ///< heuristics that are left out, to measure their gain

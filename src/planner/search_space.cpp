@@ -207,6 +207,20 @@ class SpaceMaker {
     SAILOR_CHECK(check("context_parallel", space_.context_parallel, framework.supports_context_parallel));
     SAILOR_CHECK(check("expert_parallel", space_.expert_parallel, framework.supports_expert_parallel));
     SAILOR_CHECK(check("sharding_degree", space_.sharding_degree, framework.supports_sharding_degree, "torch-fsdp"));
+    if (const int degree = space_.sharding_degree; degree > 0) {
+      if (degree % space_.expert_parallel != 0)
+        return fail(ErrorCode::usage,
+                    fmt::format("--pin sharding_degree={} is no multiple of expert_parallel {}", degree,
+                                space_.expert_parallel),
+                    "pin a multiple");
+      if (pins.data_parallel && *pins.data_parallel * space_.context_parallel % degree != 0)
+        return fail(ErrorCode::usage,
+                    fmt::format("--pin sharding_degree={} does not divide the {} replicas of data_parallel {} x "
+                                "context_parallel {}",
+                                degree, *pins.data_parallel * space_.context_parallel, *pins.data_parallel,
+                                space_.context_parallel),
+                    "pin a divisor");
+    }
     const int experts = env_.model.experts.count;
     if (space_.expert_parallel > 1 && (experts == 0 || experts % space_.expert_parallel != 0))
       return fail(

@@ -410,11 +410,11 @@ class CostModel::Pricer {
     return state_.gradient > Bytes(0) ? state_.exchanged(plan_.optimizer_sharding) / state_.gradient : 1.0;
   }
 
-  /// Number of the reduction's replicas that share what is sharded; all of them where nothing is.
+  /// Number of the reduction's replicas that share what is sharded; all of them where nothing is. The tied embedding is
+  /// taken to be summed over all ranks of both its stages at once.
   [[nodiscard]] int group_of(const Reduction& reduction) const {
-    if (!costs_.shards_optimizer || plan_.sharding_degree == 0) return reduction.replicas;
-    const int degree = reduction.experts ? plan_.sharding_degree / plan_.expert_parallel : plan_.sharding_degree;
-    return std::min(degree, reduction.replicas);
+    if (!costs_.shards_optimizer || plan_.shards() == plan_.replicas() || reduction.tied) return reduction.replicas;
+    return reduction.experts ? plan_.shards() / plan_.expert_parallel : plan_.shards();
   }
 
   Result<void> price_reduction(Reduction& reduction) {
@@ -431,29 +431,29 @@ class CostModel::Pricer {
     const Bytes exchanged = reduction.amount * exchanged_share();
     const int group = group_of(reduction);
     const int groups = reduction.replicas / group;
-    const bool apart = groups > 1 && !has_group_over_places(holders, group);
+    const int spread = groups > 1 ? groups_over_places(holders) : 1;
+    const bool apart = spread == 0;
+    const BytesPerSecond rate = s_.env.framework.reduction_rate;
+    const Seconds own = rate > BytesPerSecond(0) ? exchanged / rate : Seconds(0);  // the framework's work on gradients
     if (group > 1) {
       s_.exchanges.clear();
       for (const RingLoad& load : s_.loads) s_.exchanges.push_back(within_groups(load, group, groups, reach));
       const auto time = all_reduce(holders, group, exchanged, pieces, apart);
       if (!time) return fail(time.error());
-      reduction.time = *time;
+      reduction.time = *time + own;
+      if (costs_.shards_optimizer) reduction.gather = reduction.time * 0.5;
     }
-    if (const BytesPerSecond rate = s_.env.framework.reduction_rate; rate > BytesPerSecond(0))
-      reduction.time += exchanged / rate;
-    if (costs_.shards_optimizer) reduction.gather = reduction.time * 0.5;
     if (groups > 1) {
       s_.exchanges.clear();
       for (const RingLoad& load : s_.loads) s_.exchanges.push_back(between_groups(load, group, reach));
       const auto time = all_reduce(holders, groups, reduction.amount / group, pieces, false);
       if (!time) return fail(time.error());
-      reduction.time += *time;
+      reduction.time += *time + (group > 1 ? Seconds(0) : own);
     }
-    const double share = 2.0 * (reduction.replicas - 1) / reduction.replicas * exchanges_of(holders);
-    if (!apart)
-      add_reduction_egress(reduction, holders, share * exchanged_share());
-    else
-      add_reduction_egress(reduction, holders, 2.0 * (groups - 1) / groups * scatters_of(holders));
+    const auto ring = [](int ranks) { return 2.0 * (ranks - 1) / ranks; };
+    add_reduction_egress(
+        reduction, holders,
+        spread * ring(group) * exchanges_of(holders) * exchanged_share() + ring(groups) * scatters_of(holders));
     return {};
   }
 
@@ -471,14 +471,19 @@ class CostModel::Pricer {
     return scatters_of(holders) * (1.0 + 2.0 * gathered_for_each_scattered()) / 2.0;
   }
 
-  /// Whether some sharding group has replicas in more than one place. Groups are consecutive replicas.
-  [[nodiscard]] bool has_group_over_places(std::span<const std::size_t> holders, int group) const {
+  /// Number of sharding groups with replicas in more than one place. Groups are consecutive replicas.
+  [[nodiscard]] int groups_over_places(std::span<const std::size_t> holders) const {
     int before = 0;
+    int counted = -1;
+    int spread = 0;
     for (std::size_t i = 0; i + 1 < holders.size(); ++i) {
       before += pipeline_of(holders[i]).count * plan_.context_parallel;
-      if (s_.facts[holders[i]].place != s_.facts[holders[i + 1]].place && before % group != 0) return true;
+      if (s_.facts[holders[i]].place == s_.facts[holders[i + 1]].place || before % plan_.shards() == 0) continue;
+      const int group = before / plan_.shards();
+      if (group != counted) ++spread;
+      counted = group;
     }
-    return false;
+    return spread;
   }
 
   /// Load by all-reduces within groups of `group` consecutive replicas, of a node with `load` of all replicas.

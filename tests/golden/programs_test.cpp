@@ -306,6 +306,8 @@ TEST_F(Programs, PlanOptionsThatDoNotGoTogetherAreUsageErrors) {
   expect_failure(plan({"--exclude", "n9"}), 1, "--exclude: the cluster has no node 'n9'");
   expect_failure(plan({"--cost-model", "artifact", "--pin", "schedule=gpipe"}), 2,
                  "--pin schedule: the artifact's cost model knows only 1f1b");
+  expect_failure(plan({"--cost-model", "artifact", "--pin", "sharding_degree=2"}), 2,
+                 "--pin sharding_degree: the artifact's cost model knows only 1f1b");
   expect_failure(plan({"--cost-model", "artifact", "--explain"}), 2,
                  "--explain does not go with --cost-model artifact");
   expect_failure(plan({"--reconfiguration-time", "3"}), 2,

@@ -10,7 +10,7 @@ PATH="$bin_dir:$PATH"
 start_cluster --nodes gh:8:-:0:2:1:2000 --partitions normal=ALL
 
 # Examples measure and train as briefly as the environment can ask for.
-export SAILOR_TIME_BUDGET=2 SAILOR_MAX_MESSAGE=65536
+export SAILOR_TIME_BUDGET=2 SAILOR_MAX_MESSAGE=65536 SAILOR_SAMPLES=2 SAILOR_WARM_UP=0 SAILOR_BLOCKS=1
 # sailor-check warns of what else this machine does.
 export SAILOR_SKIP=load,memory,space
 export OMPI_MCA_rmaps_base_oversubscribe=1
@@ -153,7 +153,10 @@ PLAN
 }
 check "the files that examples name can be made" prepare
 
+# Works as it stands, or with a tenth of the iterations and less time to measure in.
 run_example() {
+  example=${example//--iterations 100/--iterations 10}
+  example=${example//--time-budget 30/--time-budget 2}
   cp two_ranks.toml plan.toml
   rm -rf run-plan copy start exported
   cp -r store copy

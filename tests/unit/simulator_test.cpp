@@ -192,6 +192,13 @@ TEST(Simulator, ShardingGroupsExchangeWithinAndBetweenThem) {
   ASSERT_TRUE(all.has_value()) << all.error().message();
   EXPECT_DOUBLE_EQ(all->iteration_time.value(), world.predict(plan)->iteration_time.value());
 
+  // Also where a tied embedding is summed over first and last stages.
+  Plan tied = World::plan(2, {{0, 3}, {3, 6}}, 2);
+  tied.optimizer_sharding = OptimizerSharding::zero1;
+  const auto without = world.predict(tied);
+  tied.sharding_degree = 2;
+  ASSERT_TRUE(without.has_value()) << without.error().message();
+  EXPECT_DOUBLE_EQ(world.predict(tied)->iteration_time.value(), without->iteration_time.value());
   // What fits if all four share, but not two, is advised.
   plan.optimizer_sharding = OptimizerSharding::zero1;
   plan.sharding_degree = 2;
@@ -621,6 +628,11 @@ TEST(Simulator, ShardingGroupsInTheirZonesSendGradientsOfShardsToOtherZones) {
   EXPECT_NEAR(sent(0), 3 * 3 * weights * 3 / 4, 1e-6 * weights);
   // With a group in each zone what leaves is the gradients: all-reduced by rings of two, twice a half.
   EXPECT_NEAR(sent(2), 3 * weights, 1e-6 * weights);
+  // Three replicas in one zone and one in the other: one of two groups has its ring over both.
+  plan.pipelines[0].count = 3;
+  plan.pipelines[1].count = 1;
+  world.cluster.groups[0].gpus_per_node = 3;
+  EXPECT_NEAR(sent(2), 3 * (3 * weights / 2) + 3 * weights, 1e-6 * weights);
 }
 
 TEST(Simulator, ZonesCostTimeAndMoneyForWhatLeavesThem) {

@@ -250,7 +250,8 @@ Result<planner::Request> read_request(const Options& options, const Model& model
                          : pins.recompute.value_or(Recompute::none) != Recompute::none          ? "recompute"
                          : pins.optimizer_sharding.value_or(OptimizerSharding::none) != OptimizerSharding::none
                              ? "optimizer_sharding"
-                             : nullptr;
+                         : pins.sharding_degree ? "sharding_degree"
+                                                : nullptr;
     if (beyond != nullptr)
       return conflict(fmt::format("--pin {}: the artifact's cost model knows only 1f1b, no recompute and no optimizer "
                                   "sharding",

@@ -113,6 +113,7 @@ Result<void> check_pins(const Pins& pins) {
     return refuse("schedule", to_string(*pins.schedule), to_string(Schedule::one_f_one_b));
   if (pins.recompute && *pins.recompute != Recompute::none)
     return refuse("recompute", to_string(*pins.recompute), to_string(Recompute::none));
+  if (pins.sharding_degree) return refuse("sharding_degree", fmt::to_string(*pins.sharding_degree), "plans without it");
   if (pins.optimizer_sharding && *pins.optimizer_sharding != OptimizerSharding::none)
     return refuse("optimizer_sharding", to_string(*pins.optimizer_sharding), to_string(OptimizerSharding::none));
   return {};
