@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "core/files.hpp"
@@ -381,6 +382,45 @@ TEST(ParallelDegrees, ThePlannerCountsTheDevicesOfDividedSequences) {
   EXPECT_FALSE(world.search(request).has_value());
 }
 
+TEST(ParallelDegrees, ThePlannerShardsWithinNodesWhereLinksBetweenThemAreSlow) {
+  Estimated world(4, 1e9, 1e6);
+  world.cluster.groups[0].count = 2;
+  world.framework.supports_sharding_degree = true;
+  world.framework.shardings = {OptimizerSharding::zero3};
+  planner::Request request = small_request();
+  request.pins.optimizer_sharding = OptimizerSharding::zero3;
+  request.pins.pipeline_parallel = request.pins.tensor_parallel = 1;
+  request.pins.data_parallel = 8;
+  const auto found = world.search(request);
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  EXPECT_EQ(found->plans.front().plan.sharding_degree, 4);
+  EXPECT_NE(found->degrees.find("sharding_degree all replicas, 2, 4; each briefly, 4 and all replicas in full"),
+            std::string::npos)
+      << found->degrees;
+  // Each plan once, that of all replicas without a degree; and as the simulator says.
+  std::set<std::string> plans;
+  bool whole = false;
+  for (const planner::Candidate& candidate : found->plans) {
+    EXPECT_TRUE(plans.insert(plan_fingerprint(candidate.plan)).second);
+    EXPECT_NE(candidate.plan.sharding_degree, 8);
+    EXPECT_EQ(candidate.prediction.iteration_time, world.predicted(candidate.plan).iteration_time);
+    whole = whole || candidate.plan.sharding_degree == 0;
+  }
+  EXPECT_TRUE(whole);
+  // Sharding over all takes less memory and more time.
+  const Bytes all = world.predicted(found->plans.front().plan).stages[0].memory.total();
+  request.pins.sharding_degree = 3;
+  EXPECT_EQ(world.search(request).error().message(),
+            "--pin sharding_degree=3 does not divide the 8 replicas of data_parallel 8 x context_parallel 1; pin a "
+            "divisor");
+  request.pins.sharding_degree = 8;
+  const auto pinned = world.search(request);
+  ASSERT_TRUE(pinned.has_value()) << pinned.error().message();
+  EXPECT_EQ(pinned->plans.front().plan.sharding_degree, 8);
+  EXPECT_LT(pinned->plans.front().prediction.peak_memory, all);
+  EXPECT_GT(pinned->plans.front().prediction.iteration_time, found->plans.front().prediction.iteration_time);
+}
+
 TEST(ParallelDegrees, PinsThatCannotBeAreRefused) {
   Estimated world(4);
   planner::Request request = small_request();
@@ -400,6 +440,10 @@ TEST(ParallelDegrees, PinsThatCannotBeAreRefused) {
       problem("context_parallel=5"),
       "--pin context_parallel=5: sequences are divided into twice as many parts, and 64 tokens are no multiple of "
       "that; pin another degree");
+  EXPECT_EQ(problem("sharding_degree=2"),
+            "--pin sharding_degree=2: framework sailor does not have it; choose another framework, for example "
+            "--framework torch-fsdp, or leave the pin out");
+  world.framework.supports_sharding_degree = true;
   request.space = planner::Space::paper;
   EXPECT_EQ(problem("context_parallel=2"),
             "--pin context_parallel=2: the paper's space does not have it; leave out --space paper or the pin");
