@@ -157,7 +157,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
     return fail(input.error());
   }
   const Plan& plan = input->plan;
-  auto cluster = read_cluster(options, environment, gpus, {.rules = rules_of_plan(plan, gpus)});
+  auto cluster = read_cluster_for(plan, options, environment, gpus);
   if (!cluster) return fail(cluster.error());
   if (*cluster)
     if (const auto missing = what_is_missing(plan, **cluster, partitions_of(options))) spdlog::warn("{}", *missing);

@@ -6,6 +6,7 @@
 
 #include "core/files.hpp"
 #include "core/process.hpp"
+#include "plan/plan.hpp"
 #include "profile/store.hpp"
 #include "reports/plans.hpp"
 #include "tests/golden/golden.hpp"
@@ -93,6 +94,32 @@ TEST_F(Programs, PlanForGpusInAWordNeedsNoFileAndNoClusterBeside) {
   EXPECT_NE(both.errors.find("--gpus says which GPUs there are, and so does --cluster or --partition"),
             std::string::npos)
       << both.errors;
+}
+
+TEST_F(Programs, APlanForGpusInAWordIsSimulatedOnThem) {
+  const auto planned =
+      run("sailor-plan",
+          {"--gpus", "2x4:GH200-96", "--model", "llama-3-8b", "--global-batch", "16", "--sequence-length", "512",
+           "--framework", "torch-fsdp", "--profile", "published", "--pin",
+           "pipeline_parallel=1,tensor_parallel=1,optimizer_sharding=zero3,sharding_degree=4,data_parallel=8", "--top",
+           "1", "-o", "words.toml"});
+  ASSERT_EQ(planned.exit_status, 0) << planned.errors;
+  const auto plan = load_plan("words.toml");
+  ASSERT_TRUE(plan.has_value() && plan->prediction.has_value());
+  const auto time = [](const ProcessOutcome& outcome) {
+    return nlohmann::json::parse(outcome.output).at("iteration_time_s").get<double>();
+  };
+  const auto there = run("sailor-simulate", {"words.toml", "--format", "json"});
+  ASSERT_EQ(there.exit_status, 0) << there.errors;
+  EXPECT_NE(there.errors.find("on nodes of 2x4:GH200-96, for which the plan was made"), std::string::npos);
+  EXPECT_DOUBLE_EQ(time(there), plan->prediction->iteration_time.value());
+  // Of a plan that needs more of them each rank is on a node of its own, as before.
+  std::string text = read_text_file("words.toml").value();
+  write("more.toml", text.replace(text.find("2x4:GH200-96"), 12, "1x4:GH200-96"));
+  const auto elsewhere = run("sailor-simulate", {"more.toml", "--format", "json"});
+  ASSERT_EQ(elsewhere.exit_status, 0) << elsewhere.errors;
+  EXPECT_EQ(elsewhere.errors.find("on nodes of"), std::string::npos) << elsewhere.errors;
+  EXPECT_GT(time(elsewhere), time(there));
 }
 
 TEST_F(Programs, PlanJsonHasTheContractsKeys) {

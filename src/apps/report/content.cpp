@@ -244,7 +244,7 @@ Result<ReportContent> gather_report(const std::string& path, const Options& opti
   auto inputs = read_inputs(path, options, environment, content);
   if (!inputs) return fail(inputs.error());
   SAILOR_CHECK(read_run_files(path, options, content));
-  auto cluster = read_cluster(options, environment, inputs->gpus, {.rules = rules_of_plan(content.plan, inputs->gpus)});
+  auto cluster = read_cluster_for(content.plan, options, environment, inputs->gpus);
   if (!cluster) return fail(cluster.error());
   if (*cluster) {
     content.cluster = (*cluster)->name;

@@ -1,6 +1,7 @@
 #include "apps/simulate/plan_input.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <set>
 
 #include "apps/inputs.hpp"
+#include "apps/plan/gpu_counts.hpp"
 #include "apps/plan/precision_choice.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
@@ -164,6 +166,17 @@ std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& clus
   if (const auto most = planner::max_nodes_of(named); most && static_cast<int>(in_use.size()) > *most)
     return fmt::format("the plan takes {} nodes, but a job in {} may have {}", in_use.size(), where, *most);
   return std::nullopt;
+}
+
+Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const Options& options,
+                                                const Environment& environment, const GpuCatalogue& gpus) {
+  auto cluster = read_cluster(options, environment, gpus, {.rules = rules_of_plan(plan, gpus)});
+  if (!cluster || *cluster || !are_gpu_counts(plan.origin.cluster)) return cluster;
+  auto planned = cluster_of_gpu_counts(plan.origin.cluster, gpus);
+  if (!planned || what_is_missing(plan, *planned, {})) return cluster;  // the plan or the catalogue changed since
+  spdlog::info("on nodes of {}, for which the plan was made; --cluster or --partition name others",
+               plan.origin.cluster);
+  return std::optional<Cluster>(*std::move(planned));
 }
 
 }  // namespace sailor::apps
