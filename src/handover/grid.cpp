@@ -105,7 +105,7 @@ Result<void> check_one_sharding_group(const Plan& plan, std::string_view framewo
                     fmt::format("sharding within groups of replicas (sharding_degree {}), whose settings Sailor does "
                                 "not write yet",
                                 plan.sharding_degree),
-                    "remove sharding_degree from the plan, or hand the plan to torchtitan");
+                    "remove sharding_degree from the plan, or hand the plan to torchtitan or megatron");
 }
 
 Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::string_view framework,

@@ -20,6 +20,10 @@ struct Section {
   std::vector<Argument> arguments;
 };
 
+int sharding_groups(const Plan& plan) {
+  return plan.optimizer_sharding == OptimizerSharding::none ? 1 : plan.replicas() / plan.shards();
+}
+
 std::vector<Argument> parallelism(const Plan& plan, const Grid& grid) {
   std::vector<Argument> arguments{{"--tensor-model-parallel-size", fmt::to_string(grid.tensor_parallel)},
                                   {"--pipeline-model-parallel-size", fmt::to_string(grid.pipeline_parallel)},
@@ -32,6 +36,9 @@ std::vector<Argument> parallelism(const Plan& plan, const Grid& grid) {
   // Ranks by pipeline, then stage, then tensor-parallel index, as in the plan; Megatron's own order is by stage first.
   if (grid.pipeline_parallel > 1 && grid.data_parallel > 1) arguments.push_back({"--use-tp-pp-dp-mapping"});
   if (plan.optimizer_sharding == OptimizerSharding::zero1) arguments.push_back({"--use-distributed-optimizer"});
+  // Sharding groups: of consecutive data-parallel ranks, as in the plan.
+  if (const int groups = sharding_groups(plan); groups > 1)
+    arguments.push_back({"--num-distributed-optimizer-instances", fmt::to_string(groups)});
   if (grid.data_parallel > 1) arguments.push_back({"--overlap-grad-reduce"});
   if (grid.data_parallel > 1 && plan.optimizer_sharding == OptimizerSharding::zero1)
     arguments.push_back({"--overlap-param-gather"});
@@ -60,7 +67,7 @@ std::vector<Argument> precision_and_memory(const Plan& plan, const Grid& grid) {
 }
 
 /// What the plan decides by leaving it out, or by saying it otherwise.
-constexpr std::array<std::string_view, 16> decided_without_value{"--sequence-parallel",
+constexpr std::array<std::string_view, 17> decided_without_value{"--sequence-parallel",
                                                                  "--pipeline-model-parallel-layout",
                                                                  "--num-virtual-stages-per-pipeline-rank",
                                                                  "--num-layers-per-virtual-pipeline-stage",
@@ -68,6 +75,7 @@ constexpr std::array<std::string_view, 16> decided_without_value{"--sequence-par
                                                                  "--decoder-last-pipeline-num-layers",
                                                                  "--use-tp-pp-dp-mapping",
                                                                  "--use-distributed-optimizer",
+                                                                 "--num-distributed-optimizer-instances",
                                                                  "--expert-model-parallel-size",
                                                                  "--bf16",
                                                                  "--fp16",
@@ -132,7 +140,6 @@ std::string pipeline_layout(const Grid& grid) {
 Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_view name) {
   auto grid = grid_of(plan, model, name, "megatron-core");
   if (!grid) return grid;
-  SAILOR_CHECK(check_one_sharding_group(plan, name));
   if (shards_gradients(plan.optimizer_sharding))
     return cannot_run(name,
                       fmt::format("optimizer_sharding {} beside its pipelines", to_string(plan.optimizer_sharding)),

@@ -108,6 +108,7 @@ void add_sizes(const Plan& plan, const Model& model, Overrides& overrides) {
 Result<Grid> nemo_grid(const Plan& plan, const Model& model) {
   auto grid = megatron_grid(plan, model, nemo_name);
   if (!grid) return grid;
+  SAILOR_CHECK(check_one_sharding_group(plan, nemo_name));
   if (const auto missing = missing_in_core(model); !missing.empty())
     return cannot_run(nemo_name, fmt::format("model {}: it does not have {}", model.name, fmt::join(missing, "; ")),
                       "hand over another model");

@@ -77,7 +77,7 @@ class DegreeSearch {
       experts_ = degrees_that_divide(experts, std::min(devices, experts));
     if (pins.expert_parallel) experts_ = {*pins.expert_parallel};
     if (pins.sharding_degree) shardings_ = {*pins.sharding_degree};
-    if (request.space == Space::full && may_share(pins))
+    if (request.space == Space::full && tries_groups())
       for (int degree = 2; degree < devices && degree <= max_nodes_of_group * node; ++degree)
         if (std::has_single_bit(static_cast<unsigned>(degree)) ||
             (degree % node == 0 && std::has_single_bit(static_cast<unsigned>(degree / node))))
@@ -94,9 +94,12 @@ class DegreeSearch {
   }
 
  private:
-  [[nodiscard]] bool may_share(const Pins& pins) const {
-    return env_.framework.supports_sharding_degree && !pins.sharding_degree && !env_.framework.shardings.empty() &&
-           pins.optimizer_sharding != OptimizerSharding::none;
+  /// Whether groups are tried: they pay where weights are gathered in every pass. Others can be pinned.
+  [[nodiscard]] bool tries_groups() const {
+    const Pins& pins = request_.pins;
+    return env_.framework.supports_sharding_degree && !pins.sharding_degree &&
+           env_.framework.supports(OptimizerSharding::zero3) &&
+           pins.optimizer_sharding.value_or(OptimizerSharding::zero3) == OptimizerSharding::zero3;
   }
 
   Result<SearchResult> search() {

@@ -69,9 +69,10 @@ struct SearchProgress {
 
 /// Context and expert parallelism and sharding groups have one degree each for a whole plan. Those that are not pinned
 /// are tried, where the framework has them: expert_parallel of models with experts; context_parallel for sequences of
-/// at least 8192 tokens, and where nothing fits without it; sharding_degree of 2, 4, 8, ... up to the devices of four
-/// nodes. Each combination is searched briefly, the best one and that of no division in full; a bound is proved only of
-/// plans that divide neither sequences nor experts, and is said in SearchResult::degrees if those are not all.
+/// at least 8192 tokens, and where nothing fits without it; then, with the best of these and where the framework has
+/// ZeRO-3, sharding_degree of 2, 4, 8, ... and of one, two and four nodes. Each is searched briefly, the best one and
+/// that of no division in full; a bound is proved only of plans that divide neither sequences nor experts, and is said
+/// in SearchResult::degrees if those are not all.
 ///
 /// Errors: not_found (partition, no measurement for any GPU of the cluster), infeasible (no plan fits or keeps the
 /// limits; says which limit binds and by how much), usage (pins that contradict the job, the framework or the cluster).

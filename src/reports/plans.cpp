@@ -96,7 +96,7 @@ std::string rows_table(const planner::Request& request, const std::vector<Row>& 
          "micro-batches "
          "of B\nsequences, nM: M of them per pipeline and iteration, 2x6: two stages of 6 layers each\n" +
          (divided ? "cpN, epN: sequences and experts divided among N devices\n" : "") +
-         (grouped ? "zeroK over N: weights and state are divided within groups of N replicas\n" : "");
+         (grouped ? "zeroK over N: sharded within groups of N replicas\n" : "");
 }
 
 std::string stop_text(planner::Stop stop) {

@@ -261,8 +261,11 @@ TEST(Handover, TorchtitanGetsDataParallelismOfEachKind) {
   plan.context_parallel = 1;
   plan.sharding_degree = 2;
   plan.optimizer_sharding = OptimizerSharding::zero1;
-  for (const Format format : {Format::megatron, Format::deepspeed})
+  for (const Format format : {Format::nemo, Format::deepspeed})
     expect_refused(format, plan, llama(), "sharding within groups of replicas (sharding_degree 2)", "torchtitan");
+  EXPECT_EQ(arguments_of(written(Format::megatron, plan)).at("--num-distributed-optimizer-instances"), "2");
+  plan.sharding_degree = 0;
+  EXPECT_FALSE(arguments_of(written(Format::megatron, plan)).contains("--num-distributed-optimizer-instances"));
 }
 
 TEST(Handover, TorchtitanRefusesWhatItCannotRun) {
