@@ -63,7 +63,8 @@ class CostModel::Pricer {
     const auto state = s_.env.framework.state_of(plan_.job.precision);
     if (!state) return fail(state.error());
     state_ = *state;
-    SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding, plan_.sharding_degree));
+    const bool one_group = plan_.shards() == plan_.replicas();
+    SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding, one_group ? 0 : plan_.sharding_degree));
     SAILOR_CHECK(check_divisions());
     start();
     SAILOR_CHECK(place());

@@ -215,6 +215,8 @@ TEST(Simulator, ShardingGroupsExchangeWithinAndBetweenThem) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().message().find("shards over all replicas, and sharding_degree is 2"), std::string::npos)
       << refused.error().message();
+  plan.sharding_degree = 4;  // which is all of them
+  EXPECT_TRUE(world.predict(plan).has_value());
 }
 
 TEST(Simulator, GpipeAndInterleavedKeepMoreInFlight) {
