@@ -458,6 +458,8 @@ class MpiControl final : public Control {
                                          context_->world_rank, context_->host, message);
     std::fputs(line.c_str(), stderr);
     std::fflush(stderr);
+    // Aborting kills the job step at once: on a busy node what a rank wrote last then does not reach srun.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::_Exit(1);  // MPI_Abort may return after a failed launch
   }
