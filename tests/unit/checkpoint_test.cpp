@@ -724,12 +724,15 @@ TEST_P(TwoTrainings, LeaveACompleteCheckpointAtEveryMoment) {
   std::array<int, 2> written_by{};  // looks that found a checkpoint of each: one writes even iterations, one odd ones
   int without = 0;
   int damaged = 0;
-  // On a busy machine the writers may be slower than so many looks.
+  // On a busy machine the writers may be slower than so many looks, and so many looks slower than a test may be.
   const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   const auto is_slow = [&] {
     return (seen.size() <= 3U || written_by[0] == 0 || written_by[1] == 0) && std::chrono::steady_clock::now() < latest;
   };
-  for (int look = 0; look < looks || is_slow(); ++look) {
+  const auto goes_on = [&](int look) {
+    return look < looks && (wanted != nullptr || std::chrono::steady_clock::now() < latest);
+  };
+  for (int look = 0; goes_on(look) || is_slow(); ++look) {
     // Of what is there when one looks, all can be read as it was written, or is gone since there is a newer one.
     const auto entry = newest();
     if (!entry) {
