@@ -176,6 +176,11 @@ class DegreeSearch {
     return result;
   }
 
+  [[nodiscard]] double best_found(const Bound& bound, const SearchResult& result) const {
+    const bool is_cost = request_.objective == Objective::cost;
+    return is_cost ? std::min(bound.found, result.bound.found) : std::max(bound.found, result.bound.found);
+  }
+
   /// `bound`: that of all plans, beside the best plan that its search found; std::nullopt: none is known.
   void set_bound(const std::optional<Bound>& bound, SearchResult& result) const {
     const bool is_cost = request_.objective == Objective::cost;
@@ -184,8 +189,7 @@ class DegreeSearch {
       result.bound.bound = is_cost ? 0.0 : infinity;
       return;
     }
-    const double found =
-        is_cost ? std::min(bound->found, result.bound.found) : std::max(bound->found, result.bound.found);
+    const double found = best_found(*bound, result);
     const double gap = is_cost ? 1.0 - bound->bound / found : bound->bound / found - 1.0;
     result.bound = {.found = found, .bound = bound->bound, .gap = std::max(0.0, gap)};
   }
@@ -233,8 +237,7 @@ class DegreeSearch {
   [[nodiscard]] std::string bound_text(const Bound& bound, const SearchResult& result) const {
     if (!std::isfinite(bound.gap) || bound.bound <= 0.0) return "";
     const bool is_cost = request_.objective == Objective::cost;
-    const double found =
-        is_cost ? std::min(bound.found, result.bound.found) : std::max(bound.found, result.bound.found);
+    const double found = best_found(bound, result);
     const double gap = is_cost ? found / bound.bound - 1.0 : bound.bound / found - 1.0;
     const std::string_view which = shardings_.size() == 1
                                        ? "divide neither sequences nor experts"

@@ -194,9 +194,9 @@ class SpaceMaker {
     space_.context_parallel = pins.context_parallel.value_or(1);
     space_.expert_parallel = pins.expert_parallel.value_or(1);
     space_.sharding_degree = pins.sharding_degree.value_or(0);
-    const auto check = [&](std::string_view key, int degree, bool supported,
-                           std::string_view other = "megatron-core") -> Result<void> {
-      if (degree == (key == "sharding_degree" ? 0 : 1) || (supported && request_.space != Space::paper)) return {};
+    const auto check = [&](std::string_view key, bool is_chosen, int degree, bool supported,
+                           std::string_view other) -> Result<void> {
+      if (!is_chosen || (supported && request_.space != Space::paper)) return {};
       return fail(
           ErrorCode::usage,
           supported ? fmt::format("--pin {}={}: the paper's space does not have it", key, degree)
@@ -204,9 +204,12 @@ class SpaceMaker {
           supported ? "leave out --space paper or the pin"
                     : fmt::format("choose another framework, for example --framework {}, or leave the pin out", other));
     };
-    SAILOR_CHECK(check("context_parallel", space_.context_parallel, framework.supports_context_parallel));
-    SAILOR_CHECK(check("expert_parallel", space_.expert_parallel, framework.supports_expert_parallel));
-    SAILOR_CHECK(check("sharding_degree", space_.sharding_degree, framework.supports_sharding_degree, "torch-fsdp"));
+    SAILOR_CHECK(check("context_parallel", space_.context_parallel > 1, space_.context_parallel,
+                       framework.supports_context_parallel, "megatron-core"));
+    SAILOR_CHECK(check("expert_parallel", space_.expert_parallel > 1, space_.expert_parallel,
+                       framework.supports_expert_parallel, "megatron-core"));
+    SAILOR_CHECK(check("sharding_degree", space_.sharding_degree > 0, space_.sharding_degree,
+                       framework.supports_sharding_degree, "torch-fsdp"));
     if (const int degree = space_.sharding_degree; degree > 0) {
       if (degree % space_.expert_parallel != 0)
         return fail(ErrorCode::usage,

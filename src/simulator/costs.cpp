@@ -29,13 +29,13 @@ struct RingLoad {
   int rings = 0;
 };
 
-}  // namespace
-
 /// An all-reduce as the ranks of a node see it.
 struct Exchange {
   RingLoad load;
   Reach reach = Reach::leaf;
 };
+
+}  // namespace
 
 /// Prices, and storage that is reused for every plan.
 struct CostModel::State : PriceList {
@@ -63,8 +63,8 @@ class CostModel::Pricer {
     const auto state = s_.env.framework.state_of(plan_.job.precision);
     if (!state) return fail(state.error());
     state_ = *state;
-    const bool one_group = plan_.shards() == plan_.replicas();
-    SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding, one_group ? 0 : plan_.sharding_degree));
+    has_groups_ = plan_.optimizer_sharding != OptimizerSharding::none && plan_.shards() < plan_.replicas();
+    SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding, has_groups_ ? plan_.sharding_degree : 0));
     SAILOR_CHECK(check_divisions());
     start();
     SAILOR_CHECK(place());
@@ -414,8 +414,8 @@ class CostModel::Pricer {
   /// Number of the reduction's replicas that share what is sharded; all of them where nothing is. The tied embedding is
   /// taken to be summed over all ranks of both its stages at once.
   [[nodiscard]] int group_of(const Reduction& reduction) const {
-    if (!costs_.shards_optimizer || plan_.shards() == plan_.replicas() || reduction.tied) return reduction.replicas;
-    return reduction.experts ? plan_.shards() / plan_.expert_parallel : plan_.shards();
+    if (!has_groups_ || reduction.tied) return reduction.replicas;
+    return reduction.experts ? plan_.sharding_degree / plan_.expert_parallel : plan_.sharding_degree;
   }
 
   Result<void> price_reduction(Reduction& reduction) {
@@ -434,12 +434,13 @@ class CostModel::Pricer {
     const int groups = reduction.replicas / group;
     const int spread = groups > 1 ? groups_over_places(holders) : 1;
     const bool apart = spread == 0;
+    const bool alike = is_in_one_place(holders);
     const BytesPerSecond rate = s_.env.framework.reduction_rate;
     const Seconds own = rate > BytesPerSecond(0) ? exchanged / rate : Seconds(0);  // the framework's work on gradients
     if (group > 1) {
       s_.exchanges.clear();
       for (const RingLoad& load : s_.loads) s_.exchanges.push_back(within_groups(load, group, groups, reach));
-      const auto time = all_reduce(holders, group, exchanged, pieces, apart);
+      const auto time = all_reduce(holders, alike, group, exchanged, pieces, apart);
       if (!time) return fail(time.error());
       reduction.time = *time + own;
       if (costs_.shards_optimizer) reduction.gather = reduction.time * 0.5;
@@ -447,10 +448,11 @@ class CostModel::Pricer {
     if (groups > 1) {
       s_.exchanges.clear();
       for (const RingLoad& load : s_.loads) s_.exchanges.push_back(between_groups(load, group, reach));
-      const auto time = all_reduce(holders, groups, reduction.amount / group, pieces, false);
+      const auto time = all_reduce(holders, alike, groups, reduction.amount / group, pieces, false);
       if (!time) return fail(time.error());
       reduction.time += *time + (group > 1 ? Seconds(0) : own);
     }
+    if (alike) return {};
     const auto ring = [](int ranks) { return 2.0 * (ranks - 1) / ranks; };
     add_reduction_egress(
         reduction, holders,
@@ -479,8 +481,8 @@ class CostModel::Pricer {
     int spread = 0;
     for (std::size_t i = 0; i + 1 < holders.size(); ++i) {
       before += pipeline_of(holders[i]).count * plan_.context_parallel;
-      if (s_.facts[holders[i]].place == s_.facts[holders[i + 1]].place || before % plan_.shards() == 0) continue;
-      const int group = before / plan_.shards();
+      if (s_.facts[holders[i]].place == s_.facts[holders[i + 1]].place || before % plan_.sharding_degree == 0) continue;
+      const int group = before / plan_.sharding_degree;
       if (group != counted) ++spread;
       counted = group;
     }
@@ -501,11 +503,10 @@ class CostModel::Pricer {
   }
 
   /// Time of an all-reduce of `amount` bytes in `pieces` over `replicas`, by the loads in s_.exchanges: over different
-  /// devices or zones as slow as over their slowest pair, unless the replicas are in one place each (`apart`); over
-  /// different nodes as slow as if all were like the worst one.
-  Result<Seconds> all_reduce(std::span<const std::size_t> holders, int replicas, Bytes amount, double pieces,
-                             bool apart) {
-    const bool alike = is_in_one_place(holders);
+  /// devices or zones as slow as over their slowest pair, unless all holders are in one place (`alike`) or replicas of
+  /// different places do not exchange (`apart`); over different nodes as slow as if all were like the worst one.
+  Result<Seconds> all_reduce(std::span<const std::size_t> holders, bool alike, int replicas, Bytes amount,
+                             double pieces, bool apart) {
     const Bytes piece = amount / pieces;
     Seconds slowest{};
     for (const std::size_t from : holders) {
@@ -570,7 +571,6 @@ class CostModel::Pricer {
   /// A ring that visits zone after zone leaves each one once: a `share` of the gradients, in all slices, crosses there;
   /// 2(n - 1)/n in an all-reduce over n replicas.
   void add_reduction_egress(const Reduction& reduction, std::span<const std::size_t> holders, double share) {
-    if (is_in_one_place(holders)) return;
     std::vector<std::uint32_t>& ring = s_.ring;
     ring.clear();
     int tensor_parallel = std::numeric_limits<int>::max();
@@ -682,6 +682,7 @@ class CostModel::Pricer {
   State& s_;
   PlanCosts& costs_;
   StateBytes state_;
+  bool has_groups_ = false;  // replicas shard within groups, of plan_.sharding_degree
 };
 
 CostModel::CostModel(const Environment& environment) : state_(std::make_unique<State>(environment)) {}

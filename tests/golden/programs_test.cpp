@@ -113,7 +113,7 @@ TEST_F(Programs, APlanForGpusInAWordIsSimulatedOnThem) {
   ASSERT_EQ(there.exit_status, 0) << there.errors;
   EXPECT_NE(there.errors.find("on nodes of 2x4:GH200-96, for which the plan was made"), std::string::npos);
   EXPECT_DOUBLE_EQ(time(there), plan->prediction->iteration_time.value());
-  // Of a plan that needs more of them each rank is on a node of its own, as before.
+  // If the plan needs more nodes than its file says, each rank is on a node of its own.
   std::string text = read_text_file("words.toml").value();
   write("more.toml", text.replace(text.find("2x4:GH200-96"), 12, "1x4:GH200-96"));
   const auto elsewhere = run("sailor-simulate", {"more.toml", "--format", "json"});

@@ -199,7 +199,7 @@ TEST(Simulator, ShardingGroupsExchangeWithinAndBetweenThem) {
   tied.sharding_degree = 2;
   ASSERT_TRUE(without.has_value()) << without.error().message();
   EXPECT_DOUBLE_EQ(world.predict(tied)->iteration_time.value(), without->iteration_time.value());
-  // What fits if all four share, but not two, is advised.
+  // Advice names sharing by all four replicas where it makes the plan fit.
   plan.optimizer_sharding = OptimizerSharding::zero1;
   plan.sharding_degree = 2;
   world.cluster.groups[0].memory_per_node = first->stages[0].memory.total() * (1.0 - 1e-6);

@@ -140,8 +140,8 @@ std::vector<Option> space_options() {
        .value_name = "KEY=VALUE",
        .help = "keep a part of the plan: pipeline_parallel, data_parallel, tensor_parallel, context_parallel, "
                "expert_parallel, sharding_degree, micro_batch (numbers), schedule (1f1b, gpipe, interleaved-1f1b), "
-               "recompute (none, "
-               "selective, full), optimizer_sharding (none, zero1, zero2, zero3), gpu or zone (no other; several times "
+               "recompute (none, selective, full), optimizer_sharding (none, zero1, zero2, zero3), gpu or zone (no "
+               "other; several times "
                "for any of several)",
        .repeatable = true},
       {.name = "max-tensor-parallel",
