@@ -150,8 +150,8 @@ CommandLine export_line() {
                        {"sailor-checkpoint export checkpoints/iteration-00000000 --model tiny-gpt --to exported",
                         "a certain one, of this model"}},
           .notes =
-              "Models that are an OPT, GPT-Neo, GPT-2 or LLaMA can be exported, in fp32. from_pretrained(FOLDER)\n"
-              "reads them; a tokenizer is not written."};
+              "Models that are an OPT, GPT-Neo, GPT-2, LLaMA or Mixtral can be exported, in fp32.\n"
+              "from_pretrained(FOLDER) reads them; a tokenizer is not written."};
 }
 
 Result<void> export_model(const Options& options, const Environment& environment) {

@@ -4,19 +4,21 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <vector>
 
 namespace sailor::elastic {
 
 namespace {
 
-/// Divides `batch` sequences among the pipelines (counts expanded) in proportion to `weights`, each share a non-empty
-/// multiple of its micro-batch. False if that is not possible.
+/// Divides `batch` sequences among the pipelines, each of which may stand for several that belong together, in
+/// proportion to `weights`: each share a non-empty multiple of its micro-batches. False if that is not possible.
 bool divide_batch(int batch, std::vector<Pipeline>& pipelines, const std::vector<double>& weights, const Plan& plan) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto size_of = [&](const Pipeline& pipeline) { return plan.micro_batch_of(pipeline) * pipeline.count; };
   int left = batch;
   for (std::size_t i = 0; i < pipelines.size(); ++i) {
-    const int size = plan.micro_batch_of(pipelines[i]);
+    const int size = size_of(pipelines[i]);
     pipelines[i].micro_batches = std::max(1, static_cast<int>(batch * weights[i] / total / size));
     left -= pipelines[i].micro_batches * size;
   }
@@ -25,7 +27,7 @@ bool divide_batch(int batch, std::vector<Pipeline>& pipelines, const std::vector
     std::size_t best = pipelines.size();
     double best_distance = 0.0;
     for (std::size_t i = 0; i < pipelines.size(); ++i) {
-      const int size = plan.micro_batch_of(pipelines[i]);
+      const int size = size_of(pipelines[i]);
       if (left > 0 ? size > left : pipelines[i].micro_batches == 1) continue;
       const double share = batch * weights[i] / total;
       const double distance = (pipelines[i].micro_batches * size - share) / share * (left > 0 ? 1.0 : -1.0);
@@ -37,7 +39,7 @@ bool divide_batch(int batch, std::vector<Pipeline>& pipelines, const std::vector
     if (best == pipelines.size()) return false;
     const int step = left > 0 ? 1 : -1;
     pipelines[best].micro_batches += step;
-    left -= step * plan.micro_batch_of(pipelines[best]);
+    left -= step * size_of(pipelines[best]);
   }
   return true;
 }
@@ -51,7 +53,7 @@ std::vector<Pipeline> folded(const std::vector<Pipeline>& pipelines) {
              entry.stages == pipeline.stages;
     });
     if (alike != entries.end())
-      ++alike->count;
+      alike->count += pipeline.count;
     else
       entries.push_back(pipeline);
   }
@@ -70,13 +72,15 @@ Result<Plan> adapt_plan(const Plan& plan, std::span<const MemberFacts> members) 
     made.prediction_is_stale = false;
     return made;
   };
+  // Copies that divide the experts of their layers among them come and go together.
+  const int together = plan.copies_together();
   const auto try_adding = [&](const Pipeline& entry) {
     Pipeline one = entry;
-    one.count = 1;
+    one.count = together;
     std::vector<Pipeline> more = chosen;
     more.push_back(one);
     if (!assign_ranks(with(more), members)) return false;
-    const double weight = static_cast<double>(entry.micro_batches) * plan.micro_batch_of(entry);
+    const double weight = static_cast<double>(entry.micro_batches) * plan.micro_batch_of(entry) * together;
     std::vector<double> more_weights = weights;
     more_weights.push_back(weight);
     std::vector<Pipeline> divided = more;
@@ -87,15 +91,21 @@ Result<Plan> adapt_plan(const Plan& plan, std::span<const MemberFacts> members) 
   };
   // First the pipelines that the plan has, then further copies of them.
   for (const Pipeline& entry : plan.pipelines)
-    for (int copy = 0; copy < entry.count; ++copy)
+    for (int copy = 0; copy < entry.count; copy += together)
       if (!try_adding(entry)) break;
   for (const Pipeline& entry : plan.pipelines)
     while (try_adding(entry)) {
     }
-  if (chosen.empty())
+  if (chosen.empty()) {
+    const std::string there = describe_devices(members);
     return fail(ErrorCode::infeasible,
-                fmt::format("no pipeline of the plan finds its devices among {}", describe_devices(members)),
+                together == 1
+                    ? fmt::format("no pipeline of the plan finds its devices among {}", there)
+                    : fmt::format("no {} pipelines of the plan, which divide experts among them, find their devices "
+                                  "among {}",
+                                  together, there),
                 "with --profile the controller plans anew for any devices");
+  }
   (void)divide_batch(plan.job.global_batch, chosen, weights, plan);
   Plan made = with(folded(chosen));
   // Ranks count from 0 in the order of the entries, whichever ranks were wanted before.

@@ -10,8 +10,9 @@
 namespace sailor::elastic {
 
 /// As many pipelines of the plan as the members have devices for: copies are removed or added, and the micro-batches
-/// are divided among the pipelines in proportion to what they had, so that the global batch stays. Errors: infeasible,
-/// when there are not enough devices for one pipeline, or the global batch cannot be divided.
+/// are divided among the pipelines in proportion to what they had, so that the global batch stays. Copies that divide
+/// experts among them come and go together. Errors: infeasible, when there are not enough devices for one pipeline, or
+/// the global batch cannot be divided.
 Result<Plan> adapt_plan(const Plan& plan, std::span<const MemberFacts> members);
 
 }  // namespace sailor::elastic

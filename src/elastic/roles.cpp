@@ -79,6 +79,7 @@ struct UnitKey {
 
 struct Unit {
   const Stage* stage = nullptr;
+  int experts = 0;           // expert-parallel index of the first rank
   std::vector<int> ranks{};  // ascending
 };
 
@@ -87,6 +88,7 @@ std::map<UnitKey, Unit> units_of(const Plan& plan, bool whole) {
   std::map<UnitKey, Unit> units;
   for (const RankRole& role : rank_roles(plan)) {
     Unit& unit = units[{role.pipeline, role.stage, whole ? 0 : role.context_parallel_index}];
+    if (unit.ranks.empty()) unit.experts = role.expert_parallel_index;
     unit.stage = &stage_of(plan, role);
     unit.ranks.push_back(role.rank);
   }
@@ -103,10 +105,11 @@ bool are_stages_whole(const Plan& plan, std::span<const MemberFacts> members) {
   return true;
 }
 
-/// Whether ranks of these stages hold the same state.
-bool have_same_state(Stage a, const Stage& b) {
-  a.recompute = b.recompute;
-  return a == b;
+/// Whether ranks of these units hold the same state.
+bool have_same_state(const Unit& a, const Unit& b) {
+  Stage stage = *a.stage;
+  stage.recompute = b.stage->recompute;
+  return stage == *b.stage && a.experts == b.experts;
 }
 
 /// Finds members for units that stay where they were. Ranks that have none are members.size().
@@ -149,7 +152,7 @@ class Staying {
 
   /// Gives the unit the members of `old`, which is used up then.
   bool keep(const Unit& unit, Units::iterator old, bool complete) {
-    if (!is_open(unit) || !have_same_state(*old->second.stage, *unit.stage)) return false;
+    if (!is_open(unit) || !have_same_state(old->second, unit)) return false;
     constexpr auto are_alike = [](const MemberFacts& a, const MemberFacts& b) {
       return a.host == b.host && a.gpu == b.gpu && a.zone == b.zone;
     };

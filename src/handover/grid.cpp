@@ -100,7 +100,7 @@ Result<Grid> grid_of(const Plan& plan, const Model& model, std::string_view fram
 }
 
 Result<void> check_one_sharding_group(const Plan& plan, std::string_view framework) {
-  if (plan.optimizer_sharding == OptimizerSharding::none || plan.shards() == plan.replicas()) return {};
+  if (plan.sharding_groups() == 1) return {};
   return cannot_run(framework,
                     fmt::format("sharding within groups of replicas (sharding_degree {}), whose settings Sailor does "
                                 "not write yet",

@@ -20,10 +20,6 @@ struct Section {
   std::vector<Argument> arguments;
 };
 
-int sharding_groups(const Plan& plan) {
-  return plan.optimizer_sharding == OptimizerSharding::none ? 1 : plan.replicas() / plan.shards();
-}
-
 std::vector<Argument> parallelism(const Plan& plan, const Grid& grid) {
   std::vector<Argument> arguments{{"--tensor-model-parallel-size", fmt::to_string(grid.tensor_parallel)},
                                   {"--pipeline-model-parallel-size", fmt::to_string(grid.pipeline_parallel)},
@@ -37,7 +33,7 @@ std::vector<Argument> parallelism(const Plan& plan, const Grid& grid) {
   if (grid.pipeline_parallel > 1 && grid.data_parallel > 1) arguments.push_back({"--use-tp-pp-dp-mapping"});
   if (plan.optimizer_sharding == OptimizerSharding::zero1) arguments.push_back({"--use-distributed-optimizer"});
   // Sharding groups: of consecutive data-parallel ranks, as in the plan.
-  if (const int groups = sharding_groups(plan); groups > 1)
+  if (const int groups = plan.sharding_groups(); groups > 1)
     arguments.push_back({"--num-distributed-optimizer-instances", fmt::to_string(groups)});
   if (grid.data_parallel > 1) arguments.push_back({"--overlap-grad-reduce"});
   if (grid.data_parallel > 1 && plan.optimizer_sharding == OptimizerSharding::zero1)

@@ -280,12 +280,15 @@ std::vector<RankRole> rank_roles(const Plan& plan) {
       for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage)
         for (int index = 0; index < plan.ranks_of(pipeline.stages[stage]); ++index) {
           const int degree = pipeline.stages[stage].tensor_parallel;
+          const int context = index / degree;
           roles.push_back({.rank = static_cast<int>(roles.size()),
                            .pipeline = pipeline_index,
                            .stage = static_cast<int>(stage),
                            .tensor_parallel_index = index % degree,
                            .pipeline_entry = static_cast<int>(entry),
-                           .context_parallel_index = index / degree});
+                           .context_parallel_index = context,
+                           .expert_parallel_index =
+                               (copy * plan.context_parallel + context) % plan.expert_parallel});
         }
   }
   return roles;
@@ -295,14 +298,23 @@ const Stage& stage_of(const Plan& plan, const RankRole& role) {
   return plan.pipelines[static_cast<std::size_t>(role.pipeline_entry)].stages[static_cast<std::size_t>(role.stage)];
 }
 
+std::vector<int> expert_group(const Plan& plan, const RankRole& role) {
+  const Pipeline& pipeline = plan.pipelines[static_cast<std::size_t>(role.pipeline_entry)];
+  const int context = plan.context_parallel;
+  const int first = role.rank - role.context_parallel_index * stage_of(plan, role).tensor_parallel;
+  std::vector<int> ranks;
+  for (int index = 0; index < plan.expert_parallel; ++index) {
+    // Relative to the copy of the role's pipeline; copies before it have negative numbers.
+    const int sharer = role.context_parallel_index + index - role.expert_parallel_index;
+    const int copy = sharer >= 0 ? sharer / context : -((context - 1 - sharer) / context);
+    ranks.push_back(first + copy * plan.ranks_of(pipeline) +
+                    (sharer - copy * context) * stage_of(plan, role).tensor_parallel);
+  }
+  return ranks;
+}
+
 Result<void> check_trainable(const Plan& plan) {
-  const auto refuse = [](std::string_view key, int degree) {
-    return fail(ErrorCode::unavailable,
-                fmt::format("the plan has {} = {}, which sailor-train does not compute", key, degree),
-                fmt::format("plan with --pin {}=1, or train with another framework", key));
-  };
-  if (plan.expert_parallel > 1) return refuse("expert_parallel", plan.expert_parallel);
-  if (plan.shards() < plan.replicas() && plan.optimizer_sharding != OptimizerSharding::none)
+  if (plan.sharding_groups() > 1)
     return fail(
         ErrorCode::unavailable,
         fmt::format("the plan has sharding_degree = {} of {} replicas, and sailor-train shards over all of them",

@@ -160,6 +160,10 @@ struct Plan {
     if (optimizer_sharding == OptimizerSharding::none) return 1;
     return sharding_degree > 0 ? sharding_degree : replicas();
   }
+  /// Number of groups of replicas that shard each for itself; 1 where nothing is sharded.
+  [[nodiscard]] int sharding_groups() const {
+    return optimizer_sharding == OptimizerSharding::none ? 1 : replicas() / shards();
+  }
   /// Number of ranks of one stage, of one pipeline, and of all pipelines.
   [[nodiscard]] int ranks_of(const Stage& stage) const { return stage.tensor_parallel * context_parallel; }
   [[nodiscard]] int ranks_of(const Pipeline& pipeline) const { return pipeline.ranks() * context_parallel; }
@@ -176,11 +180,16 @@ struct RankRole {
   int tensor_parallel_index = 0;
   int pipeline_entry = 0;  ///< index into Plan::pipelines
   int context_parallel_index = 0;
+  int expert_parallel_index = 0;
 };
 
 /// Roles of all ranks, ordered by rank.
 std::vector<RankRole> rank_roles(const Plan& plan);
 const Stage& stage_of(const Plan& plan, const RankRole& role);
+/// Ranks of the expert-parallel group of a role, by expert-parallel index, ascending: of the ranks with its stage and
+/// tensor-parallel index in the copies of its pipeline (by copy, then context-parallel index) every expert_parallel
+/// consecutive ones divide the experts. The plan must have passed check_plan().
+std::vector<int> expert_group(const Plan& plan, const RankRole& role);
 
 /// Checks what needs no other file: contiguous layer ranges from 0, the requirements of the schedule, micro-batches of
 /// all pipelines times their sequences = global_batch, and degrees that divide what they must. Sizes that are zero must

@@ -196,7 +196,7 @@ class DegreeSearch {
 
   /// Whether the plan's only sharding group is all replicas: it is found without sharding_degree, too.
   [[nodiscard]] bool is_one_group(const Plan& plan) const {
-    return shardings_.size() > 1 && plan.sharding_degree > 0 && plan.shards() == plan.replicas();
+    return shardings_.size() > 1 && plan.sharding_degree > 0 && plan.sharding_groups() == 1;
   }
   [[nodiscard]] bool divides() const { return contexts_.size() * experts_.size() > 1; }
 

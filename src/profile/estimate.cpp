@@ -266,6 +266,12 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       // all-to-all queries, keys and values that leave, and those that arrive.
       const ExchangeWork exchange = exchange_work(model, key, kernels);
       sizes.workspace += exchange.ring_step * 4.0 + exchange.forward_heads * 2.0;
+      if (again && model.has_experts(block_of(model, key))) {
+        // Copies of tokens for the experts; those that leave and those that arrive, before the widest array is needed.
+        const double copies = arrays.dispatched / 2.0;
+        sizes.workspace += Bytes(copies);
+        if (key.expert_parallel > 1) sizes.workspace += Bytes(std::max(0.0, copies - arrays.widest));
+      }
       break;
     }
     case LayerKind::final_norm:
@@ -430,7 +436,8 @@ ExchangeWork exchange_work(const Model& model, const LayerKey& key, const LayerK
     work.all_to_all =
         Bytes(kernels.expert_imbalance * model.experts.per_token * arrays_of(model, key, kernels).own_hidden);
     work.forward_all_to_alls = 2;
-    work.backward_all_to_alls = 2 + again;
+    // Frameworks that keep no copies of tokens hand them out again for the gradients of the experts' weights.
+    work.backward_all_to_alls = 2 + again + (kernels.recomputes_elementwise ? 1 : 0);
   }
   return work;
 }

@@ -111,7 +111,8 @@ struct ExchangeWork {
   Bytes forward_heads{};
   Bytes backward_heads{};
   /// Expert parallelism: the tokens that a rank hands out in one all-to-all, (expert_parallel - 1) / expert_parallel of
-  /// which go to other ranks. Two in each pass: to the experts, and back.
+  /// which go to other ranks. Two in each pass, to the experts and back; three in the backward pass of frameworks that
+  /// keep no copies of tokens (LayerKernels::recomputes_elementwise).
   Bytes all_to_all{};
   int forward_all_to_alls = 0;
   int backward_all_to_alls = 0;

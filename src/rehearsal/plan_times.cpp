@@ -34,6 +34,7 @@ Seconds PlanTimes::message(int from, int, runtime::MessageKind kind, Bytes) cons
 Seconds PlanTimes::collective(runtime::Collective collective, const std::vector<int>& ranks, Bytes amount) const {
   if (collective == runtime::Collective::all_to_all) return {};  // part of the passes
   std::set<std::size_t> holders;
+  std::set<int> experts;  // expert-parallel indices
   bool one_group = true;
   const RankRole& first = roles_[static_cast<std::size_t>(ranks.front())];
   for (const int rank : ranks) {
@@ -41,20 +42,21 @@ Seconds PlanTimes::collective(runtime::Collective collective, const std::vector<
     one_group = one_group && role.pipeline == first.pipeline && role.stage == first.stage &&
                 role.context_parallel_index == first.context_parallel_index;
     holders.insert(stage_of(rank));
+    experts.insert(role.expert_parallel_index);
   }
   if (one_group || amount <= totals) return {};
-  const Seconds all_reduce = rate(holders) * amount.value();
+  const Seconds all_reduce = rate({holders, divides_experts_ && experts.size() == 1}) * amount.value();
   return collective == runtime::Collective::all_reduce ? all_reduce : all_reduce * 0.5;
 }
 
-Seconds PlanTimes::rate(const std::set<std::size_t>& holders) const {
-  const auto [entry, is_new] = rates_.try_emplace(holders);
+Seconds PlanTimes::rate(const Reduced& what) const {
+  const auto [entry, is_new] = rates_.try_emplace(what);
   if (!is_new) return entry->second;
   Seconds time{};
   Bytes amount{};
   for (const simulator::Reduction& reduction : costs_.reductions) {
     const auto held = costs_.holders_of(reduction);
-    if (std::set<std::size_t>(held.begin(), held.end()) != holders) continue;
+    if (reduction.experts != what.second || std::set<std::size_t>(held.begin(), held.end()) != what.first) continue;
     time += reduction.time;
     amount += reduction.amount;
   }

@@ -12,10 +12,10 @@ namespace sailor::runtime {
 namespace {
 
 /// Declarations of the parameters of some chunks of layers.
-std::vector<Parameter> declared(const Model& model, const std::vector<LayerRange>& chunks, const Shard& shard,
-                                DataType type) {
+std::vector<Parameter> declared(const Model& model, const std::vector<LayerRange>& chunks, const Shard& tensor,
+                                const Shard& experts, DataType type) {
   std::vector<Parameter> parameters;
-  LayerContext context{.tensor_parallel = {.shard = shard}, .type = type};
+  LayerContext context{.tensor_parallel = {.shard = tensor}, .expert_parallel = {.shard = experts}, .type = type};
   std::unique_ptr<Layer> embedding;  // outlives the head that uses its table
   for (const LayerRange& chunk : chunks)
     for (int index = chunk.first; index < chunk.last; ++index) {
@@ -56,8 +56,8 @@ bool lie_within(const std::vector<Range>& ranges, const std::vector<Range>& all)
 ParameterMap::ParameterMap(const Plan& plan, const Model& model)
     : sharding_(plan.optimizer_sharding), roles_(rank_roles(plan)) {
   const DataType type = working_type(plan.job.precision);
-  whole_ = declared(model, {{0, model.layers()}}, {}, type);
-  std::map<std::tuple<std::vector<int>, int, int>, std::size_t> known;
+  whole_ = declared(model, {{0, model.layers()}}, {}, {}, type);
+  std::map<std::tuple<std::vector<int>, int, int, int>, std::size_t> known;
   for (const RankRole& role : roles_) {
     const Stage& stage = stage_of(plan, role);
     degrees_.push_back(stage.tensor_parallel);
@@ -67,10 +67,12 @@ ParameterMap::ParameterMap(const Plan& plan, const Model& model)
       chunks.push_back(stage.chunk(chunk));
       bounds.insert(bounds.end(), {chunks.back().first, chunks.back().last});
     }
+    const Shard tensor{role.tensor_parallel_index, stage.tensor_parallel};
+    const Shard experts{role.expert_parallel_index, plan.expert_parallel};
     const auto [entry, is_new] =
-        known.try_emplace({std::move(bounds), role.tensor_parallel_index, stage.tensor_parallel}, layouts_.size());
+        known.try_emplace({std::move(bounds), tensor.index, tensor.count, experts.index}, layouts_.size());
     if (is_new) {
-      Layout layout{.parameters = declared(model, chunks, {role.tensor_parallel_index, stage.tensor_parallel}, type)};
+      Layout layout{.parameters = declared(model, chunks, tensor, experts, type)};
       std::int64_t offset = 0;
       for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
         const Parameter& parameter = layout.parameters[i];
@@ -135,17 +137,24 @@ std::vector<GradientGroup> ParameterMap::groups() const {
     }
     std::set<int> degrees;
     for (const int rank : holders) degrees.insert(degree(rank));
+    std::vector<Range> segments;  // by holder: those that it has
+    for (const int rank : holders) {
+      const Layout& held = layout(rank);
+      segments.push_back(held.parameters[held.index.at(key)].held_segments());
+    }
     std::int64_t start = 0;
-    for (const std::int64_t rows : parameter.segments) {
+    for (std::int64_t segment = 0; segment < std::ssize(parameter.segments); ++segment) {
+      const std::int64_t rows = parameter.segments[static_cast<std::size_t>(segment)];
       std::set<std::int64_t> cuts;
       for (const int cuts_of : degrees)
         for (int index = 0; index <= cuts_of; ++index) cuts.insert(rows * index / cuts_of);
       for (auto cut_at = cuts.begin(); std::next(cut_at) != cuts.end(); ++cut_at) {
         const Range row{*cut_at, *std::next(cut_at)};
         std::vector<int> ranks;
-        for (const int rank : holders) {
-          const Range held = cut(rows, {index_of(rank), degree(rank)});
-          if (held.first <= row.first && row.last <= held.last) ranks.push_back(rank);
+        for (std::size_t i = 0; i < holders.size(); ++i) {
+          if (segment < segments[i].first || segments[i].last <= segment) continue;
+          const Range held = cut(rows, {index_of(holders[i]), degree(holders[i])});
+          if (held.first <= row.first && row.last <= held.last) ranks.push_back(holders[i]);
         }
         const std::int64_t width = parameter.width();
         add(std::move(ranks), false, true,

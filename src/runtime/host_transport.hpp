@@ -25,8 +25,9 @@ class HostGroup : public Group {
   void reduce_scatter_sum(Stream& stream, Values data, std::int64_t count) final {
     put(stream, make_reduce_scatter_sum(data, count));
   }
-  void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count) final {
-    put(stream, make_all_to_all(from, to, count));
+  using Group::all_to_all;
+  void all_to_all(Stream& stream, ConstValues from, Values to, const SliceSizes& sizes) final {
+    put(stream, make_all_to_all(from, to, sizes));
   }
 
   [[nodiscard]] virtual std::unique_ptr<HostOperation> make_all_reduce_sum(Values data, std::int64_t count) = 0;
@@ -34,7 +35,7 @@ class HostGroup : public Group {
   [[nodiscard]] virtual std::unique_ptr<HostOperation> make_all_gather(Values data, std::int64_t count) = 0;
   [[nodiscard]] virtual std::unique_ptr<HostOperation> make_reduce_scatter_sum(Values data, std::int64_t count) = 0;
   [[nodiscard]] virtual std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to,
-                                                                       std::int64_t count) = 0;
+                                                                       const SliceSizes& sizes) = 0;
 
  private:
   static void put(Stream& stream, std::unique_ptr<HostOperation> operation) {

@@ -38,6 +38,18 @@ struct MicroBatch {
   [[nodiscard]] std::int64_t token_count() const { return sequences * sequence_length; }
 };
 
+/// Pairs of tokens and experts of one forward pass (RoutingShape), as the host knows them.
+struct ExpertLoad {
+  /// Place of the first pair of each expert of this rank, then the number of pairs that its experts compute.
+  std::vector<std::int32_t> offsets;
+  // Under expert parallelism:
+  std::vector<std::int32_t> sent;      ///< pairs of this rank's tokens, by the rank that has the expert
+  std::vector<std::int32_t> received;  ///< (ranks, experts of this rank): pairs that come from each rank
+
+  /// Pairs that this rank's experts compute.
+  [[nodiscard]] std::int64_t pairs() const { return offsets.back(); }
+};
+
 /// Tensors that a layer keeps from one forward pass until the backward pass.
 class Slot {
  public:
@@ -53,11 +65,10 @@ class Slot {
     return Bytes(static_cast<double>(sum));
   }
 
-  /// Routing::offsets, on the host. Empty without experts.
-  std::vector<std::int32_t> expert_offsets;
+  ExpertLoad experts;  ///< empty without experts
 
  private:
-  std::array<Tensor, 12> tensors_;
+  std::array<Tensor, 13> tensors_;
 };
 
 /// The tensor-parallel group over which a layer is divided: linear maps by their outputs, then by their inputs
@@ -77,6 +88,13 @@ struct ContextParallel {
   Group* group = nullptr;  ///< as in TensorParallel
 };
 
+/// The ranks that divide the experts of every layer. Each has the tokens of its own micro-batches, or of its part of
+/// their sequences, and one part of the experts; everything else of a layer is whole on all of them.
+struct ExpertParallel {
+  Shard shard{};           ///< this rank's part of the experts
+  Group* group = nullptr;  ///< as in TensorParallel
+};
+
 /// Context in which a layer is built.
 struct LayerContext {
   Device* device = nullptr;  ///< null: layers are only declared, not run
@@ -85,6 +103,7 @@ struct LayerContext {
   Parameter* token_embedding = nullptr;
   TensorParallel tensor_parallel{};
   ContextParallel context_parallel{};
+  ExpertParallel expert_parallel{};
   /// selective: a block runs its attention again in the backward pass instead of keeping its output (Korthikanti et al.
   /// 2022). Full recomputation is done by StageLayers, not by the layers.
   Recompute recompute = Recompute::none;
@@ -128,9 +147,10 @@ class Layer {
   // To be called by constructors only: pointers to parameters must stay valid. They return the position.
   /// Declares a parameter that is whole on every rank of the tensor-parallel group.
   std::size_t declare(std::string name, Shape shape, InitialValue initial, float deviation = 0.0f);
-  /// Declares a weight (rows, width) of which this rank holds its part of every segment of rows.
-  std::size_t declare_divided(std::string name, std::vector<std::int64_t> segments, std::int64_t width,
-                              float deviation);
+  /// Declares a weight (rows, width) of which this rank holds its part of every segment of rows; only of its part of the
+  /// segments, if `of_segments` is given.
+  std::size_t declare_divided(std::string name, std::vector<std::int64_t> segments, std::int64_t width, float deviation,
+                              const Shard& of_segments = {});
   /// Declares a bias that is divided like the rows of its weight.
   std::size_t declare_divided_bias(std::string name, std::vector<std::int64_t> segments);
   [[nodiscard]] Parameter& parameter(std::size_t position) { return parameters_[position]; }

@@ -68,7 +68,7 @@ std::int64_t Parameter::whole_elements() const {
 
 std::vector<Piece> Parameter::pieces() const {
   if (!is_divided()) return {{.whole = 0, .local = 0, .count = elements()}};
-  return pieces_of(segments, width(), shard);
+  return pieces_of(segments, width(), shard, held_segments());
 }
 
 namespace {

@@ -24,7 +24,8 @@ struct Parameter {
   Shape shape;       ///< of the part that this rank holds
   /// Rows of the whole parameter, by segment. Empty: every rank of the tensor-parallel group holds all of it.
   std::vector<std::int64_t> segments{};
-  Shard shard{};                 ///< the part that this rank holds; {0, 1} when it holds all
+  Shard shard{};                 ///< the part of every segment that this rank holds; {0, 1} when it holds all
+  Shard of_segments{};           ///< the part of the segments that it holds: other ranks have other experts
   bool rows_are_inputs = false;  ///< a matrix stored (in, out)
   int layer = 0;                 ///< index in the model of the layer that owns it; a copy names the original's
   InitialValue initial = InitialValue::zero;
@@ -39,6 +40,8 @@ struct Parameter {
   /// Number of elements of a row.
   [[nodiscard]] std::int64_t width() const { return shape.front() == 0 ? 0 : elements() / shape.front(); }
   [[nodiscard]] bool is_divided() const { return !segments.empty(); }
+  /// Indices of the segments of which this rank holds its part.
+  [[nodiscard]] Range held_segments() const { return cut(std::ssize(segments), of_segments); }
   /// Number of elements of the whole parameter, over all shards.
   [[nodiscard]] std::int64_t whole_elements() const;
   /// Positions of this rank's elements in the whole parameter.

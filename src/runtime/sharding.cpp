@@ -4,21 +4,23 @@
 
 namespace sailor::runtime {
 
-std::vector<Piece> pieces_of(const std::vector<std::int64_t>& segments, std::int64_t width, const Shard& shard) {
+std::vector<Piece> pieces_of(const std::vector<std::int64_t>& segments, std::int64_t width, const Shard& shard,
+                             const Range& held) {
   std::vector<Piece> pieces;
   std::int64_t start = 0;  // of the segment in the whole parameter
   std::int64_t local = 0;
-  for (const std::int64_t rows : segments) {
-    const Range held = cut(rows, shard);
-    if (held.size() > 0) {
-      const Piece piece{.whole = start + held.first * width, .local = local, .count = held.size() * width};
+  for (std::int64_t i = 0; i < std::ssize(segments); ++i) {
+    const std::int64_t rows = segments[static_cast<std::size_t>(i)];
+    const Range mine = held.first <= i && i < held.last ? cut(rows, shard) : Range{};
+    if (mine.size() > 0) {
+      const Piece piece{.whole = start + mine.first * width, .local = local, .count = mine.size() * width};
       if (!pieces.empty() && pieces.back().whole + pieces.back().count == piece.whole)
         pieces.back().count += piece.count;
       else
         pieces.push_back(piece);
     }
     start += rows * width;
-    local += held.size() * width;
+    local += mine.size() * width;
   }
   return pieces;
 }

@@ -40,8 +40,9 @@ struct Piece {
 };
 
 /// Pieces that a shard holds of a parameter whose segments have `segments` rows of `width` elements, in the order on
-/// the rank.
-std::vector<Piece> pieces_of(const std::vector<std::int64_t>& segments, std::int64_t width, const Shard& shard);
+/// the rank, which holds its part of the segments `held` only.
+std::vector<Piece> pieces_of(const std::vector<std::int64_t>& segments, std::int64_t width, const Shard& shard,
+                             const Range& held);
 
 /// The pieces within elements [first, last) of the rank; `local` still counts from the parameter's start.
 std::vector<Piece> clip(const std::vector<Piece>& pieces, const Range& local);

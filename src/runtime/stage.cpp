@@ -17,11 +17,12 @@ StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, D
 
 StageLayers::StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
                          DataType type, StageHooks hooks, ParameterStorage* parameters,
-                         const ContextParallel& context_parallel)
+                         const ContextParallel& context_parallel, const ExpertParallel& expert_parallel)
     : model_(model), recompute_(stage.recompute), hooks_(std::move(hooks)), parameters_(parameters) {
   LayerContext context{.device = &device,
                        .tensor_parallel = tensor_parallel,
                        .context_parallel = context_parallel,
+                       .expert_parallel = expert_parallel,
                        .recompute = stage.recompute,
                        .type = type};
   std::vector<Layer*> layers;

@@ -30,7 +30,7 @@ class StageLayers {
   /// backward. Parameters are in `parameters`, which must outlive it; null: in memory of its own.
   StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
               DataType type = DataType::float32, StageHooks hooks = {}, ParameterStorage* parameters = nullptr,
-              const ContextParallel& context_parallel = {});
+              const ContextParallel& context_parallel = {}, const ExpertParallel& expert_parallel = {});
   /// One chunk of layers that are not divided.
   StageLayers(const Model& model, LayerRange range, Device& device, DataType type = DataType::float32,
               StageHooks hooks = {});

@@ -75,8 +75,11 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
       ranks.push_back(role_.rank + (index - role_.context_parallel_index) * stage.tensor_parallel);
     context_group_ = world.transport.make_group(ranks);
   }
+  if (plan_.expert_parallel > 1) expert_group_ = world.transport.make_group(expert_group(plan_, role_));
   const ContextParallel context{.shard = {role_.context_parallel_index, plan_.context_parallel},
                                 .group = context_group_.get()};
+  const ExpertParallel experts{.shard = {role_.expert_parallel_index, plan_.expert_parallel},
+                               .group = expert_group_.get()};
   if (world.size() > 1) {
     std::vector<int> ranks(static_cast<std::size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -87,7 +90,7 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
       model_, stage, tensor_parallel_, device_, state.type(),
       StageHooks{.before_layer = [this](int layer, Pass pass) { before_layer(layer, pass); },
                  .after_layer = [this](int layer, Pass pass) { after_layer(layer, pass); }},
-      &state.parameters(), context);
+      &state.parameters(), context, experts);
   reducer_ =
       std::make_unique<GradientReducer>(state.sums(),
                                         ReducerSettings{.sharding = plan_.optimizer_sharding,
@@ -108,7 +111,8 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
 Trainer::~Trainer() { device_.release_host(host_stop_); }
 
 std::size_t Trainer::communicators() const {
-  return reducer_->groups() + (group_ != nullptr ? 1 : 0) + (context_group_ != nullptr ? 1 : 0);
+  return reducer_->groups() + (group_ != nullptr ? 1 : 0) + (context_group_ != nullptr ? 1 : 0) +
+         (expert_group_ != nullptr ? 1 : 0);
 }
 
 // A chunk is followed by the same chunk of the next stage; on the last stage, by the next chunk of the first stage.

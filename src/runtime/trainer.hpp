@@ -129,6 +129,7 @@ class Trainer {
   std::vector<ScheduleStep> steps_;
   std::unique_ptr<Group> group_;          // the tensor-parallel group, if it has several ranks
   std::unique_ptr<Group> context_group_;  // the ranks that divide the same sequences, if there are several
+  std::unique_ptr<Group> expert_group_;   // the ranks that divide the same experts, if there are several
   std::unique_ptr<Group> all_;            // all ranks, if there are several
   TensorParallel tensor_parallel_;
   std::unique_ptr<ReceiveBuffers> buffers_;

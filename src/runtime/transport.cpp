@@ -2,6 +2,11 @@
 
 namespace sailor::runtime {
 
+void Group::all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count) {
+  const std::vector<std::int64_t> equal(static_cast<std::size_t>(size()), count / size());
+  all_to_all(stream, from, to, SliceSizes{equal, equal});
+}
+
 std::string_view describe(MessageKind kind) {
   switch (kind) {
     case MessageKind::activation:

@@ -38,6 +38,12 @@ class TransportError : public std::runtime_error {
   Cause cause_;
 };
 
+/// Numbers of values that a rank of a group hands out and gets in an all-to-all, by the ranks of the group.
+struct SliceSizes {
+  std::vector<std::int64_t> sent;
+  std::vector<std::int64_t> received;
+};
+
 /// Ranks that run collectives together. Sums of bfloat16 and float16 are made two at a time, each rounded to the
 /// nearest. All ranks get the same bits.
 class Group {
@@ -63,7 +69,10 @@ class Group {
   virtual void reduce_scatter_sum(Stream& stream, Values data, std::int64_t count) = 0;
   /// Slice j of `from` goes to rank j, where it becomes slice rank() of `to`. `count`: values of either array, a
   /// multiple of size(). The arrays must not overlap.
-  virtual void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count) = 0;
+  virtual void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count);
+  /// The same with slices of any sizes, one after the other in either array. What a rank sends to another must be as
+  /// much as that one receives from it.
+  virtual void all_to_all(Stream& stream, ConstValues from, Values to, const SliceSizes& sizes) = 0;
 };
 
 /// Messages from one rank to another, which arrive in the order in which they are sent. `bytes` must be the same on

@@ -63,7 +63,7 @@ class CostModel::Pricer {
     const auto state = s_.env.framework.state_of(plan_.job.precision);
     if (!state) return fail(state.error());
     state_ = *state;
-    has_groups_ = plan_.optimizer_sharding != OptimizerSharding::none && plan_.shards() < plan_.replicas();
+    has_groups_ = plan_.sharding_groups() > 1;
     SAILOR_CHECK(s_.env.framework.check(plan_.optimizer_sharding, has_groups_ ? plan_.sharding_degree : 0));
     SAILOR_CHECK(check_divisions());
     start();

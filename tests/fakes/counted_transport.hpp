@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,9 +52,11 @@ class CountedGroup final : public Group {
     traffic_.add(name_, static_cast<std::int64_t>(bytes_of(data.type, count)));
     inner_->reduce_scatter_sum(stream, data, count);
   }
-  void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count) override {
+  using Group::all_to_all;
+  void all_to_all(Stream& stream, ConstValues from, Values to, const SliceSizes& sizes) override {
+    const std::int64_t count = std::accumulate(sizes.sent.begin(), sizes.sent.end(), std::int64_t{0});
     traffic_.add(name_, static_cast<std::int64_t>(bytes_of(to.type, count)));
-    inner_->all_to_all(stream, from, to, count);
+    inner_->all_to_all(stream, from, to, sizes);
   }
 
  private:

@@ -46,6 +46,7 @@ struct ThreadWorld {
     DataType type = DataType::float32;
     std::vector<void*> data;          ///< by rank of the group
     std::vector<const void*> source;  ///< the same, of an all-to-all
+    std::vector<SliceSizes> sizes;    ///< the same
     int arrived = 0;
     bool done = false;
     bool broken = false;  ///< a rank has gone away while it was under way
@@ -146,15 +147,15 @@ class ThreadGroup final : public HostGroup {
   std::unique_ptr<HostOperation> make_reduce_scatter_sum(Values data, std::int64_t count) override {
     return make(Call::reduce_scatter, data.data, count, data.type);
   }
-  std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, std::int64_t count) override {
-    return make(Call::all_to_all, to.data, count, to.type, from.data);
+  std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, const SliceSizes& sizes) override {
+    return make(Call::all_to_all, to.data, 0, to.type, from.data, sizes);
   }
   std::unique_ptr<HostOperation> make(Call call, void* data, std::int64_t count, DataType type = DataType::float32,
-                                      const void* source = nullptr) {
+                                      const void* source = nullptr, const SliceSizes& sizes = {}) {
     auto collective = std::make_shared<std::shared_ptr<ThreadWorld::Collective>>();
     return std::make_unique<ThreadOperation>(
         world_, turns_, world_rank(), fmt::format("collective (kind {}, {} values)", static_cast<int>(call), count),
-        ThreadOperation::Steps{.begin = [=, this] { *collective = arrive(call, data, count, type, source); },
+        ThreadOperation::Steps{.begin = [=, this] { *collective = arrive(call, data, count, type, source, sizes); },
                                .done = [collective] { return (*collective)->done; },
                                .withdraw =
                                    [collective] {
@@ -166,7 +167,7 @@ class ThreadGroup final : public HostGroup {
   [[nodiscard]] int world_rank() const { return group_->ranks[static_cast<std::size_t>(rank_)]; }
 
   std::shared_ptr<ThreadWorld::Collective> arrive(Call call, void* data, std::int64_t count, DataType type,
-                                                  const void* source) {
+                                                  const void* source, const SliceSizes& sizes) {
     const std::int64_t number = calls_++;
     std::shared_ptr<ThreadWorld::Collective>& slot = group_->under_way[number];
     if (slot == nullptr) {
@@ -176,6 +177,7 @@ class ThreadGroup final : public HostGroup {
       slot->type = type;
       slot->data.resize(group_->ranks.size());
       slot->source.resize(group_->ranks.size());
+      slot->sizes.resize(group_->ranks.size());
     }
     const std::shared_ptr<ThreadWorld::Collective> collective = slot;
     if (collective->call != call || collective->count != count || collective->type != type)
@@ -185,6 +187,7 @@ class ThreadGroup final : public HostGroup {
           static_cast<int>(collective->call), collective->count, static_cast<int>(collective->type)));
     collective->data[static_cast<std::size_t>(rank_)] = data;
     collective->source[static_cast<std::size_t>(rank_)] = source;
+    collective->sizes[static_cast<std::size_t>(rank_)] = sizes;
     if (++collective->arrived == size()) {
       if (!collective->broken) {
         perform(*collective);
@@ -251,17 +254,24 @@ class ThreadGroup final : public HostGroup {
           copy_to_all(root, bytes(slice.first), bytes(slice.size()));
         }
         break;
-      case Call::all_to_all: {
-        const std::size_t each = bytes(collective.count / ranks);
+      case Call::all_to_all:
         for (int from = 0; from < ranks; ++from)
-          for (int to = 0; to < ranks; ++to)
-            std::memcpy(static_cast<char*>(collective.data[static_cast<std::size_t>(to)]) +
-                            each * static_cast<std::size_t>(from),
-                        static_cast<const char*>(collective.source[static_cast<std::size_t>(from)]) +
-                            each * static_cast<std::size_t>(to),
-                        each);
+          for (int to = 0; to < ranks; ++to) {
+            const auto sender = static_cast<std::size_t>(from);
+            const auto receiver = static_cast<std::size_t>(to);
+            const std::vector<std::int64_t>& sent = collective.sizes[sender].sent;
+            const std::vector<std::int64_t>& received = collective.sizes[receiver].received;
+            if (sent[receiver] != received[sender])
+              throw std::logic_error(fmt::format("all-to-all: rank {} sends {} values to rank {}, which awaits {}",
+                                                 from, sent[receiver], to, received[sender]));
+            if (sent[receiver] == 0) continue;
+            std::memcpy(static_cast<char*>(collective.data[receiver]) +
+                            bytes(std::accumulate(received.begin(), received.begin() + from, std::int64_t{0})),
+                        static_cast<const char*>(collective.source[sender]) +
+                            bytes(std::accumulate(sent.begin(), sent.begin() + to, std::int64_t{0})),
+                        bytes(sent[receiver]));
+          }
         break;
-      }
       case Call::barrier:
         break;
     }

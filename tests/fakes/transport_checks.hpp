@@ -88,6 +88,21 @@ std::string check_collectives(Group& group, std::int64_t slice) {
   for (std::int64_t i = 0; i < count; ++i)
     expect("all_to_all", i, before(static_cast<int>(i / slice), me * slice + i % slice));
   std::swap(data, exchanged);  // `values` are these
+  // Every other rank sends a slice to this one, and gets one.
+  fill();
+  SliceSizes sizes;
+  for (int rank = 0; rank < n; ++rank) sizes.sent.push_back((me + rank) % 2 * slice);
+  sizes.received = sizes.sent;
+  group.all_to_all(*stream, values, {exchanged.data(), type}, sizes);
+  wait();
+  std::swap(data, exchanged);
+  std::int64_t received = 0;
+  for (int rank = 0; rank < n; ++rank) {
+    const std::int64_t first = (me + rank % 2) / 2 * slice;  // in what that rank sends: slices for every other rank
+    for (std::int64_t i = 0; i < sizes.received[static_cast<std::size_t>(rank)]; ++i)
+      expect("all_to_all of unequal slices", received++, before(rank, first + i));
+  }
+  std::swap(data, exchanged);
   // Asked for at once, they follow one another.
   fill();
   group.reduce_scatter_sum(*stream, values, count);

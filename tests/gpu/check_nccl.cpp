@@ -48,6 +48,9 @@ std::vector<Named> small_divisions(const Model& model) {
   std::vector<Named> small;
   for (const Named& named : divisions(model.layers()))
     if (named.second.ranks() > 1 && named.second.ranks() <= most_ranks) small.push_back(named);
+  if (model.experts.count % 4 == 0 && model.experts.count > 0)
+    for (const Named& named : expert_divisions(model.layers()))
+      if (named.second.ranks() <= most_ranks) small.push_back(named);
   return small;
 }
 

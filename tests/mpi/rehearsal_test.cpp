@@ -133,6 +133,26 @@ TEST_F(Rehearsal, DividedSequencesTakeTheSimulatorsTime) {
   }
 }
 
+TEST_F(Rehearsal, DividedExpertsTakeTheSimulatorsTime) {
+  const auto part = [](int first, int last) {
+    Stage one = stage(first, last, 1);
+    one.gpu = "GH200-96";
+    return one;
+  };
+  write_plan({{.count = 8, .micro_batches = 4, .stages = {part(0, 17), part(17, 34)}}}, 1, "mixtral-8x7b",
+             Precision::bf16);
+  Plan plan = load_plan(folder_ / "plan.toml").value();
+  for (const int degree : {2, 8}) {
+    SCOPED_TRACE(degree);
+    plan.expert_parallel = degree;
+    ASSERT_TRUE(save_plan(plan, folder_ / "plan.toml"));
+    const int status = rehearse(16, "--rehearse-slowdown 0", "sailor");
+    ASSERT_TRUE(status == 0 || status == 3) << errors();  // 3: it does not fit
+    EXPECT_NEAR(time_error(), 0.0, 0.05) << output();
+    for (const Row& row : memory()) EXPECT_NEAR(row.rehearsed / row.simulated, 1.0, 0.1) << output();
+  }
+}
+
 TEST_F(Rehearsal, UnequalPipelinesOnSixteenRanksTakeTheSimulatorsTime) {
   write_plan({{.micro_batches = 6, .stages = {stage(0, 10, 2), stage(10, 26, 4)}},
               {.micro_batches = 5, .stages = {stage(0, 8, 1), stage(8, 20, 2), stage(20, 26, 1)}},

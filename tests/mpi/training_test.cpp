@@ -32,6 +32,7 @@ struct PipelineSketch {
   std::vector<int> bounds;
   int micro_batch = 0;       // 0: the plan's
   std::vector<int> degrees;  // of tensor parallelism by stage; empty: 1
+  int count = 1;
 };
 
 // Small enough that a run of 20 iterations takes a moment. With a local window, so that blocks differ.
@@ -73,6 +74,29 @@ linear_bias = true
 tied_embedding = true
 )";
 
+constexpr const char* mixtral = R"(schema_version = 1
+name = "test-experts"
+source = "test"
+blocks = 4
+hidden = 32
+attention_heads = 4
+feed_forward = 48
+vocabulary = 256
+max_sequence_length = 32
+norm = "rms_norm"
+norm_placement = "pre"
+final_norm = "in_head"
+activation = "swiglu"
+position = "rotary"
+linear_bias = false
+tied_embedding = false
+
+[experts]
+count = 8
+per_token = 2
+feed_forward = 48
+)";
+
 class Training : public MpiTest {
  protected:
   void SetUp() override {
@@ -80,6 +104,7 @@ class Training : public MpiTest {
     fs::create_directories(folder_ / "models");
     write("models/test-gpt.toml", gpt);
     write("models/test-opt.toml", opt);
+    write("models/test-experts.toml", mixtral);
     std::string text;
     for (int i = 0; i < 600; ++i) text += fmt::format("{} sailors went to sea, sea, sea; ", i * i);
     write("text.txt", text);
@@ -102,13 +127,15 @@ class Training : public MpiTest {
 
   /// plan.toml with 8 sequences of 32 tokens per iteration, unless the pipelines have more.
   void write_plan(const std::string& model, int micro_batch, const std::vector<PipelineSketch>& pipelines,
-                  int context_parallel = 1) const {
+                  int context_parallel = 1, int expert_parallel = 1) const {
     Plan plan;
     plan.context_parallel = context_parallel;
+    plan.expert_parallel = expert_parallel;
     plan.job = {.model = model, .global_batch = 0, .sequence_length = 32, .precision = precision_, .optimizer = {}};
     plan.micro_batch = micro_batch;
     for (const PipelineSketch& sketch : pipelines) {
       Pipeline pipeline;
+      pipeline.count = sketch.count;
       pipeline.micro_batches = sketch.micro_batches;
       pipeline.micro_batch = sketch.micro_batch;
       for (std::size_t i = 0; i + 1 < sketch.bounds.size(); ++i) {
@@ -119,7 +146,7 @@ class Training : public MpiTest {
         pipeline.stages.push_back(stage);
       }
       plan.pipelines.push_back(pipeline);
-      plan.job.global_batch += sketch.micro_batches * plan.micro_batch_of(pipeline);
+      plan.job.global_batch += sketch.count * sketch.micro_batches * plan.micro_batch_of(pipeline);
     }
     ASSERT_TRUE(save_plan(plan, folder_ / "plan.toml"));
   }
@@ -389,6 +416,32 @@ TEST_F(Training, GoesOnFromACheckpointOfAnotherPlan) {
     EXPECT_NEAR(record.loss / whole->iterations[static_cast<std::size_t>(record.iteration)].loss, 1.0, 1e-4);
   ASSERT_EQ(shell(train_command(4, keep + "--iterations 20")), 0) << errors();
   EXPECT_NE(errors().find("nothing to do: 20 of 20 iterations are done"), std::string::npos) << errors();
+}
+
+TEST_F(Training, ExpertsAreDividedAmongRanksAndAgainOtherwiseAfterARestart) {
+  const std::string arguments = "--warm-up-iterations 4 --decay-iterations 18 --checkpoint-every 4 ";
+  write_plan("test-experts", 2, {{4, {0, 6}}});
+  ASSERT_EQ(shell(train_command(1, arguments + "--iterations 20")), 0) << errors();
+  const auto whole = load_run(folder_ / "run.h5");
+  ASSERT_TRUE(whole);
+  const std::string keep = fmt::format("{} --checkpoints {} ", arguments, path("checkpoints"));
+  const auto expect_as_whole = [&] {
+    const auto run = load_run(folder_ / "run.h5");
+    ASSERT_TRUE(run);
+    for (const IterationRecord& record : run->iterations)
+      EXPECT_NEAR(record.loss / whole->iterations[static_cast<std::size_t>(record.iteration)].loss, 1.0, 1e-4);
+  };
+  write_plan("test-experts", 1, {{.micro_batches = 4, .bounds = {0, 3, 6}, .count = 2}}, 1, 2);
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 7")), 0) << errors();
+  expect_as_whole();
+  // Among the ranks that divide the sequences.
+  write_plan("test-experts", 2, {{4, {0, 6}, 0, {2}}}, 2, 2);
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 13")), 0) << errors();
+  expect_as_whole();
+  write_plan("test-experts", 2, {{.micro_batches = 1, .bounds = {0, 6}, .count = 4}}, 1, 4);
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 20")), 0) << errors();
+  expect_as_whole();
+  EXPECT_NE(errors().find("goes on at iteration 13 from "), std::string::npos) << errors();
 }
 
 TEST_F(Training, ADamagedCheckpointIsNotPassedOverInSilence) {

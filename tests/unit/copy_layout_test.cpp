@@ -54,8 +54,9 @@ TEST(CopyLayout, EveryElementIsSteppedOnTwoHostsOrCopiedOnceToAnotherOne) {
     std::uint32_t keepers = 0;
     int copies = 0;
   };
-  for (const Model& model : {deep(gpt_model()), deep(llama_model())})
-    for (const auto& [name, plan] : divisions(model.layers())) {
+  for (const Model& model : {deep(gpt_model()), deep(llama_model()), deep(experts_model())})
+    for (const auto& [name, plan] :
+         model.experts.count > 0 ? expert_divisions(model.layers()) : divisions(model.layers())) {
       SCOPED_TRACE(fmt::format("{}, {}", model.name, name));
       if (plan.ranks() == 1) continue;
       std::vector<int> numbers;

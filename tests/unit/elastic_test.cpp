@@ -56,13 +56,17 @@ int batch_of(const Plan& plan) {
 }
 
 TEST(AdaptedPlan, KeepsTheGlobalBatchForAnyNumberOfDevices) {
-  const std::vector<Plan> plans{
+  std::vector<Plan> plans{
       plan_of({{.count = 4, .micro_batches = 6, .stages = {stage(0, 3), stage(3, 6)}}}),
       plan_of({{.count = 1, .micro_batches = 8, .stages = {stage(0, 3, 2), stage(3, 6, 2)}},
                {.count = 2, .micro_batches = 3, .stages = {stage(0, 6)}}}),
       plan_of({{.count = 1, .micro_batches = 4, .micro_batch = 4, .stages = {stage(0, 3), stage(3, 6)}},
                {.count = 1, .micro_batches = 4, .micro_batch = 2, .stages = {stage(0, 6)}}}),
+      plan_of({{.count = 4, .micro_batches = 6, .stages = {stage(0, 3), stage(3, 6)}}}),
+      plan_of({{.count = 4, .micro_batches = 6, .stages = {stage(0, 6)}},
+               {.count = 2, .micro_batches = 3, .stages = {stage(0, 3), stage(3, 6)}}}),
   };
+  for (std::size_t i = plans.size() - 2; i < plans.size(); ++i) plans[i].expert_parallel = 2;
   int made = 0;
   for (const Plan& plan : plans)
     for (int devices = 1; devices <= 12; ++devices) {
@@ -76,6 +80,7 @@ TEST(AdaptedPlan, KeepsTheGlobalBatchForAnyNumberOfDevices) {
       }
       ++made;
       EXPECT_EQ(batch_of(*adapted), plan.job.global_batch) << devices;
+      EXPECT_TRUE(check_plan(*adapted)) << plan_to_toml(*adapted);
       EXPECT_LE(adapted->ranks(), devices);
       EXPECT_TRUE(assign_ranks(*adapted, members));
       for (const Pipeline& pipeline : adapted->pipelines) EXPECT_GE(pipeline.micro_batches, 1);
@@ -90,6 +95,13 @@ TEST(AdaptedPlan, SaysWhatIsMissing) {
   EXPECT_EQ(adapted.error().message(),
             "no pipeline of the plan finds its devices among 1 x (1 A100-40); with --profile the controller plans anew "
             "for any devices");
+  Plan experts = plan_of({{.count = 4, .micro_batches = 4, .stages = {stage(0, 6)}}});
+  experts.expert_parallel = 4;
+  const auto too_few = adapt_plan(experts, members_on({{"n0", 3, "A100-40"}}));
+  ASSERT_FALSE(too_few);
+  EXPECT_EQ(too_few.error().message(),
+            "no 4 pipelines of the plan, which divide experts among them, find their devices among 1 x (3 A100-40); with "
+            "--profile the controller plans anew for any devices");
 }
 
 TEST(Roles, WantedRanksAreGivenWhereTheyFit) {

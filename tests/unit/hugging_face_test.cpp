@@ -46,7 +46,8 @@ Model pre_norm_opt() {
 }
 
 std::vector<Model> exportable_models() {
-  return {gpt_model(), opt_model(), pre_norm_opt(), neo_model(), llama_model(), separate_norm_llama()};
+  return {gpt_model(), opt_model(), pre_norm_opt(), neo_model(),
+          llama_model(), separate_norm_llama(), experts_model()};
 }
 
 /// Of element `element` of the whole of ours.
@@ -154,6 +155,20 @@ TEST_F(HuggingFace, LinearMapsAreWherePyTorchHasThem) {
             weight_of(2, "attention.input.weight", 18));
 }
 
+TEST_F(HuggingFace, ExpertsAreWhereMixtralHasThem) {
+  // Four experts of 12 inner values: gate and up of expert 2 are rows 48 to 59 and 60 to 71 of ours.
+  const fs::path experts = exported(experts_model());
+  const std::string moe = "model.layers.1.block_sparse_moe.";
+  EXPECT_EQ(tensor(experts, moe + "gate.weight", {4, 32}).at(3 * 32 + 2), weight_of(2, "router.weight", 3 * 32 + 2));
+  EXPECT_EQ(tensor(experts, moe + "experts.2.w1.weight", {12, 32}).at(5 * 32 + 1),
+            weight_of(2, "experts.input.weight", (48 + 5) * 32 + 1));
+  EXPECT_EQ(tensor(experts, moe + "experts.2.w3.weight", {12, 32}).at(5 * 32 + 1),
+            weight_of(2, "experts.input.weight", (60 + 5) * 32 + 1));
+  // (hidden, inner), of what we store (inner, hidden).
+  EXPECT_EQ(tensor(experts, moe + "experts.2.w2.weight", {32, 12}).at(7 * 12 + 5),
+            weight_of(2, "experts.output.weight", (24 + 5) * 32 + 7));
+}
+
 TEST_F(HuggingFace, ExportAndImportGiveTheSameBits) {
   for (const Model& model : exportable_models()) {
     const fs::path folder = exported(model);
@@ -184,7 +199,7 @@ TEST_F(HuggingFace, ModelsThatTransformersLacksSayWhy) {
   EXPECT_EQ(
       message(untied_model()),
       "model 'untied' is none that transformers has: for OPT, which is nearest, it would need activation = \"relu\"; "
-      "OPT, GPT-Neo, GPT-2 and LLaMA can be imported and exported");
+      "OPT, GPT-Neo, GPT-2, LLaMA and Mixtral can be imported and exported");
   EXPECT_NE(message(llama_sailor_model()).find("for LLaMA, which is nearest, it would need one final norm"),
             std::string::npos);
   EXPECT_FALSE(foreign_tensors(mixed_model()).has_value());
@@ -200,10 +215,14 @@ TEST_F(HuggingFace, ExportRefusesAFolderWithAModel) {
             fmt::format("'{}' is there already; name a folder without a model", (folder / "config.json").string()));
 }
 
-TEST_F(HuggingFace, ExpertsHaveNoLayoutYet) {
-  const auto config = config_text(experts_model());
+TEST_F(HuggingFace, SharedExpertsHaveNoLayoutYet) {
+  Model model = shared_expert_model();
+  model.experts.first_dense = 0;
+  const auto config = config_text(model);
   ASSERT_FALSE(config.has_value());
-  EXPECT_NE(config.error().message().find("no experts"), std::string::npos) << config.error().message();
+  EXPECT_NE(config.error().message().find("for Mixtral, which is nearest, it would need no shared expert"),
+            std::string::npos)
+      << config.error().message();
 }
 
 TEST_F(HuggingFace, ConfigsOfOtherModelsAreRefused) {
@@ -232,6 +251,12 @@ TEST_F(HuggingFace, ConfigsOfOtherModelsAreRefused) {
                 .find("scales its rotary"),
             std::string::npos);
   EXPECT_NE(message(llama, [](Json& c) { c["model_type"] = "mistral"; }).find("model_type is \"mistral\""),
+            std::string::npos);
+  const Model experts = experts_model();
+  EXPECT_EQ(message(experts, [](Json& c) { c["num_experts_per_tok"] = 1; }),
+            "'c' does not describe model 'experts': num_experts_per_tok is 1 instead of 2");
+  EXPECT_EQ(message(experts, [](Json& c) { c["sliding_window"] = nullptr; }), "good");
+  EXPECT_NE(message(experts, [](Json& c) { c["sliding_window"] = 4096; }).find("has a sliding window"),
             std::string::npos);
   const Model neo = neo_model();
   EXPECT_NE(message(neo, [](Json& c) { c["window_size"] = 256; }).find("window_size is 256 instead of 3"),

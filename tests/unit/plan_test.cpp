@@ -520,10 +520,33 @@ TEST(Plan, ImpossibleDegreesAreRefused) {
   model.experts = {.count = 3, .per_token = 1, .feed_forward = 8};
   EXPECT_EQ(check_plan(plan, model).error().message(),
             "expert_parallel 2 does not divide the 3 experts of tiny-gpt; use a degree that does");
-  EXPECT_EQ(check_trainable(plan).error().message(),
-            "the plan has expert_parallel = 2, which sailor-train does not compute; plan with --pin expert_parallel=1, "
-            "or train with another framework");
-  EXPECT_TRUE(check_trainable(parsed(interleaved)).has_value());
+  EXPECT_TRUE(check_trainable(plan).has_value());
+}
+
+TEST(Plan, ExpertParallelGroupsAreConsecutiveSharersOfAStage) {
+  // Two stages, of tensor-parallel degrees 1 and 2; three parts of every sequence; two copies: six ranks share a layer.
+  Plan plan;
+  plan.context_parallel = 3;
+  plan.expert_parallel = 2;
+  Stage stage;
+  stage.gpu = "cpu";
+  stage.layers = {0, 1};
+  plan.pipelines = {{.count = 2, .micro_batches = 1, .stages = {stage, stage}}};
+  plan.pipelines[0].stages[1].tensor_parallel = 2;
+  const std::vector<RankRole> roles = rank_roles(plan);
+  ASSERT_EQ(roles.size(), 18U);
+  const auto group = [&](int rank) { return expert_group(plan, roles[static_cast<std::size_t>(rank)]); };
+  // First stage: ranks 0 to 2 of the first copy, 9 to 11 of the second.
+  EXPECT_EQ(group(0), (std::vector{0, 1}));
+  EXPECT_EQ(group(2), (std::vector{2, 9}));
+  EXPECT_EQ(group(9), (std::vector{2, 9}));
+  EXPECT_EQ(group(11), (std::vector{10, 11}));
+  // Second stage: ranks 3 to 8, by part, then tensor-parallel index.
+  EXPECT_EQ(group(3), (std::vector{3, 5}));
+  EXPECT_EQ(group(4), (std::vector{4, 6}));
+  EXPECT_EQ(group(8), (std::vector{8, 13}));
+  for (const RankRole& role : roles)
+    EXPECT_EQ(group(role.rank)[static_cast<std::size_t>(role.expert_parallel_index)], role.rank);
 }
 
 }  // namespace

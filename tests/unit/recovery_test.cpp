@@ -16,14 +16,19 @@ namespace {
 
 TEST(Recovery, EveryPlanGoesOnBitByBitFromTheStateOfAnother) {
   const TrainerSettings settings = settings_of({});
-  const std::vector<Model> models{deep(gpt_model()), deep(opt_model()), deep(llama_model())};
+  const std::vector<Model> models{deep(gpt_model()), deep(opt_model()), deep(llama_model()), deep(experts_model())};
   const std::vector<Precision> precisions{Precision::fp32, Precision::bf16, Precision::fp16};
   int from_memory = 0;
   int lost = 0;
   std::atomic<int> spares_gave = 0;
-  for (std::size_t turn = 0; turn < 30; ++turn) {
+  for (std::size_t turn = 0; turn < 40; ++turn) {
     const Model& model = models[turn % models.size()];
-    const std::vector<Named> plans = divisions(model.layers());
+    std::vector<Named> plans = divisions(model.layers());
+    if (model.experts.count > 0) {
+      const std::vector<Named> more = expert_divisions(model.layers());
+      plans.resize(more.size());  // as many with experts that are not divided
+      plans.insert(plans.end(), more.begin(), more.end());
+    }
     auto [name_before, before] = plans[turn % plans.size()];
     auto [name_after, after] = plans[(7 * turn + 11) % plans.size()];
     SCOPED_TRACE(fmt::format("{}, {} -> {}", model.name, name_before, name_after));

@@ -74,6 +74,12 @@ inline Plan in_parts(int context_parallel, Plan plan) {
   return plan;
 }
 
+/// The plan with the experts of every layer divided among `expert_parallel` of the ranks that would hold the same.
+inline Plan with_experts_divided(int expert_parallel, Plan plan) {
+  plan.expert_parallel = expert_parallel;
+  return plan;
+}
+
 /// Four blocks, so that there is something to divide: layers 0 to 5, one more with a separate final norm.
 inline Model deep(Model model) {
   model.blocks = 4;
@@ -231,6 +237,34 @@ inline std::vector<Named> divisions(int last) {
        in_parts(2, plan_of({{2, 2, two(3, 2, 1, Recompute::selective)}, {4, 2, whole(1)}}, one_f_one_b, zero1))},
       {"everything at once",
        plan_of({{2, 2, two(3, 2, 4, Recompute::selective)}, {4, 2, three(1, 3, {1, 2, 1})}}, one_f_one_b, zero1)},
+  };
+}
+
+/// Batches of 12 in every way that divides the experts of a model of `last` layers with four experts in a block.
+inline std::vector<Named> expert_divisions(int last) {
+  const auto whole = [&](int degree, Recompute recompute = Recompute::none) {
+    return std::vector<StageSketch>{{{{0, last}}, degree, recompute}};
+  };
+  const auto two = [&](int at, int first, int second, Recompute recompute = Recompute::none) {
+    return std::vector<StageSketch>{{{{0, at}}, first, recompute}, {{{at, last}}, second, recompute}};
+  };
+  const std::vector<StageSketch> interleaved{{{{0, 1}, {3, 4}}}, {{{1, 3}, {4, last}}}};
+  const auto experts = with_experts_divided;
+  constexpr auto zero1 = OptimizerSharding::zero1;
+  using enum Schedule;
+  return {
+      {"expert parallel", experts(2, plan_of({{3, 2, whole(1), 2}}))},
+      {"expert parallel 4, two stages", experts(4, plan_of({{3, 1, two(3, 1, 1), 4}}))},
+      {"two expert-parallel groups", experts(2, plan_of({{3, 1, whole(1), 4}}))},
+      {"expert and tensor parallel", experts(2, plan_of({{2, 3, two(2, 2, 4), 2}}))},
+      {"expert parallel, full recomputation", experts(2, plan_of({{3, 2, whole(1, Recompute::full), 2}}))},
+      {"expert parallel, gpipe", experts(2, plan_of({{2, 3, two(4, 1, 2), 2}}, gpipe))},
+      {"expert parallel, interleaved", experts(2, plan_of({{6, 1, interleaved, 2}}, interleaved_1f1b))},
+      {"expert parallel, zero1", experts(2, plan_of({{3, 1, whole(1), 4}}, one_f_one_b, zero1))},
+      {"experts over the parts of sequences", experts(2, in_parts(2, plan_of({{6, 2, whole(1)}})))},
+      {"experts over parts and copies", experts(4, in_parts(2, plan_of({{3, 2, whole(1), 2}})))},
+      {"experts, several depths and degrees",
+       experts(2, plan_of({{2, 1, two(3, 2, 1, Recompute::selective), 2}, {2, 2, whole(1), 2}}, one_f_one_b, zero1))},
   };
 }
 

@@ -99,6 +99,15 @@ std::vector<Named> divisions_for(int which, int layers) {
   return chosen;
 }
 
+/// expert_divisions(), by a number of ranks that divides the experts of a block.
+std::vector<Named> expert_divisions_of(const Model& model) {
+  if (model.experts.count % 4 == 0) return expert_divisions(model.layers());
+  const std::vector<StageSketch> stages{{{{0, 3}}, 2}, {{{3, model.layers()}}}};
+  return {{"expert parallel 3", with_experts_divided(3, plan_of({{2, 2, stages, 3}}))},
+          {"expert parallel 3 of six copies",
+           with_experts_divided(3, plan_of({{1, 2, {{{{0, model.layers()}}}}, 6}}, {}, OptimizerSharding::zero1))}};
+}
+
 const std::vector<Model>& models() {
   static const std::vector<Model> all{gpt_model(),   opt_model(),     neo_model(),          llama_model(),
                                       mixed_model(), experts_model(), shared_expert_model()};
@@ -114,6 +123,11 @@ TEST_P(EveryModel, TrainsAlikeInEveryDivision) {
   const auto found =
       std::find_if(models().begin(), models().end(), [](const Model& known) { return known.name == GetParam().name; });
   for (const auto& [name, plan] : divisions_for(static_cast<int>(found - models().begin()), model.layers())) {
+    SCOPED_TRACE(name);
+    expect_same(one, train(plan, model), model);
+  }
+  if (model.experts.count == 0) return;
+  for (const auto& [name, plan] : expert_divisions_of(model)) {
     SCOPED_TRACE(name);
     expect_same(one, train(plan, model), model);
   }
@@ -144,6 +158,24 @@ TEST(RuntimeTrainer, EveryDivisionTrainsAlikeInSixteenBits) {
       expect_losses_near(alone(model, precision), train(in(precision, plan), model));
     }
   }
+}
+
+TEST(RuntimeTrainer, ExpertParallelPlansTrainAlikeInSixteenBits) {
+  const Model model = deep(experts_model());
+  int turn = 0;
+  for (const auto& [name, plan] : expert_divisions(model.layers())) {
+    SCOPED_TRACE(name);
+    const Precision precision = turn++ % 2 == 0 ? Precision::bf16 : Precision::fp16;
+    expect_losses_near(alone(model, precision), train(in(precision, plan), model));
+  }
+}
+
+TEST(RuntimeTrainer, ARankWhoseExpertsGetNoTokensTrainsOn) {
+  // More ranks than the tokens of a micro-batch go to: some get none.
+  Model model = deep(experts_model());
+  model.experts = {.count = 12, .per_token = 1, .feed_forward = 4};
+  const Plan plan = with_experts_divided(12, plan_of({{1, 1, {{{{0, model.layers()}}}}, 12}}));
+  expect_same(train(plan_of({{6, 2, {{{{0, model.layers()}}}}}}), model), train(plan, model), model);
 }
 
 TEST(RuntimeTrainer, RecomputationInBfloat16GivesTheSameBits) {

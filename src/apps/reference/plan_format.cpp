@@ -47,8 +47,7 @@ FileFormat plan_format() {
                   "tensor_parallel x context_parallel divides the model's key-value heads"},
                  {"expert_parallel", "integer", "1",
                   "GPUs that divide the experts of a layer, out of the count x context_parallel that hold the same "
-                  "layers: it divides them, and the experts, and takes no further GPUs. sailor-train does not "
-                  "compute it"}}},
+                  "layers: it divides them, and the experts, and takes no further GPUs"}}},
            {.name = "[job]",
             .about = "What is trained.",
             .keys = {{"model", "string", "required", "name or alias of a model, or the path of a model file (*.toml)"},

@@ -277,14 +277,21 @@ class NcclGroup final : public Group {
       });
     });
   }
-  void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count) override {
+  using Group::all_to_all;
+  void all_to_all(Stream& stream, ConstValues from, Values to, const SliceSizes& sizes) override {
     communicator_.put(stream, "all-to-all", [&](ncclComm_t handle, cudaStream_t on) {
-      return for_slices(count, [&](int peer, const Range& part) {
-        const auto each = static_cast<std::size_t>(part.size());
-        const ncclDataType_t type = nccl_type(to.type);
-        const ncclResult_t sent = ncclSend((from + part.first).data, each, type, peer, handle, on);
-        if (sent != ncclSuccess && sent != ncclInProgress) return sent;
-        return ncclRecv((to + part.first).data, each, type, peer, handle, on);
+      const ncclDataType_t type = nccl_type(to.type);
+      std::int64_t first_sent = 0;
+      std::int64_t first_received = 0;
+      return for_peers([&](int peer) {
+        const std::int64_t sent = sizes.sent[static_cast<std::size_t>(peer)];
+        const std::int64_t received = sizes.received[static_cast<std::size_t>(peer)];
+        const ConstValues out = from + std::exchange(first_sent, first_sent + sent);
+        const Values in = to + std::exchange(first_received, first_received + received);
+        ncclResult_t result = ncclSuccess;
+        if (sent > 0) result = ncclSend(out.data, static_cast<std::size_t>(sent), type, peer, handle, on);
+        if (received == 0 || (result != ncclSuccess && result != ncclInProgress)) return result;
+        return ncclRecv(in.data, static_cast<std::size_t>(received), type, peer, handle, on);
       });
     });
   }
@@ -301,12 +308,18 @@ class NcclGroup final : public Group {
   /// Calls call(rank, slice) for all slices that are not empty, as one operation of NCCL.
   template <class Call>
   ncclResult_t for_slices(std::int64_t count, const Call& call) const {
+    return for_peers([&](int root) {
+      const Range part = slice(count, root);
+      return part.size() == 0 ? ncclSuccess : call(root, part);
+    });
+  }
+  /// Calls call(rank) for all ranks, as one operation of NCCL.
+  template <class Call>
+  ncclResult_t for_peers(const Call& call) const {
     if (const ncclResult_t begun = ncclGroupStart(); begun != ncclSuccess) return begun;
     ncclResult_t worst = ncclSuccess;
-    for (int root = 0; root < size(); ++root) {
-      const Range part = slice(count, root);
-      if (part.size() == 0) continue;
-      const ncclResult_t result = call(root, part);
+    for (int peer = 0; peer < size(); ++peer) {
+      const ncclResult_t result = call(peer);
       if (result != ncclSuccess && result != ncclInProgress) worst = result;
     }
     const ncclResult_t ended = ncclGroupEnd();

@@ -6,7 +6,8 @@
 // In a tensor-parallel group each rank has its heads and its part of the feed-forward's inner values. Its two outputs
 // are partial sums; rank 0's include the residual stream, so that the all-reduce gives the new residual stream.
 //
-// Where the model has experts, they are the feed-forward part, beside a shared expert if there is one.
+// Where the model has experts, they are the feed-forward part, beside a shared expert if there is one. In an
+// expert-parallel group each rank has its part of the experts (expert_exchange.hpp).
 //
 // Kept per token until backward, in values of the layer's type, with one rank: pre-norm 3·hidden + attention's input
 // (3·hidden, fewer with grouped queries) + feed_forward (swiglu: twice; experts: that of all a token goes through),
@@ -40,6 +41,7 @@ enum Kept : std::size_t {
   kept_experts_inner,
   kept_routing,
   kept_routing_weights,
+  kept_expert_weights,
 };
 
 class Block final : public Layer {
@@ -138,13 +140,17 @@ class Block final : public Layer {
   void declare_experts(const Experts& experts, const LayerContext& context, float residual_deviation) {
     const auto count = static_cast<std::size_t>(experts.count);
     router_ = declare("router.weight", {experts.count, hidden_}, InitialValue::normal, initial_deviation);
+    const Shard& of_experts = context.expert_parallel.shard;
     experts_input_ = declare_divided("experts.input.weight", std::vector<std::int64_t>(2 * count, experts.feed_forward),
-                                     hidden_, initial_deviation);
+                                     hidden_, initial_deviation, of_experts);
     experts_output_ = declare_divided("experts.output.weight", std::vector<std::int64_t>(count, experts.feed_forward),
-                                      hidden_, residual_deviation);
+                                      hidden_, residual_deviation, of_experts);
     parameter(experts_output_).rows_are_inputs = true;
     mixture_.emplace(experts, hidden_, experts.feed_forward / shard().count, context,
-                     ExpertMixture::Places{kept_experts_inner, kept_routing, kept_routing_weights});
+                     ExpertMixture::Places{.inner = kept_experts_inner,
+                                           .routing = kept_routing,
+                                           .weights = kept_routing_weights,
+                                           .arrived_weights = kept_expert_weights});
   }
 
   Pair declare_norm(const std::string& name) {

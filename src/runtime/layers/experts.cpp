@@ -15,7 +15,17 @@ ExpertMixture::ExpertMixture(const Experts& experts, std::int64_t hidden, std::i
       per_token_(experts.per_token),
       hidden_(hidden),
       inner_(inner),
-      places_(places) {}
+      places_(places) {
+  if (context.expert_parallel.group != nullptr) exchange_.emplace(context, experts_);
+}
+
+ExpertLoad ExpertMixture::load_of(const RoutingShape& shape, const Routing& routing) const {
+  if (exchange_) return exchange_->agree(shape, routing);
+  ExpertLoad load;
+  load.offsets.resize(static_cast<std::size_t>(experts_ + 1));
+  device_->read(load.offsets.data(), routing.offsets, bytes_of(DataType::int32, experts_ + 1));
+  return load;
+}
 
 Routing ExpertMixture::routing(const RoutingShape& shape, Tensor& indices, Tensor& weights) const {
   return {.tokens = indices.integers(),
@@ -44,30 +54,37 @@ void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, 
     linear(router_map(shape), input.values(), maps.router->value, logits.values());
     stream().route(shape, logits.values(), routing);
   }
-  std::vector<std::int32_t> offsets(static_cast<std::size_t>(experts_ + 1));
-  device_->read(offsets.data(), routing.offsets, offsets.size() * sizeof(std::int32_t));
-  Tensor inner(*device_, {shape.pairs(), 2 * inner_}, type_);
+  ExpertLoad load = load_of(shape, routing);
+  // In a rehearsal nothing is routed, and every pair is computed where it is.
+  const std::int64_t rows_here = exchange_ ? load.pairs() : shape.pairs();
+  Tensor arrived_weights;
+  if (exchange_) arrived_weights = exchange_->to_experts(load, weights);
+  Tensor inner(*device_, {rows_here, 2 * inner_}, type_);
   {
-    const Tensor pairs = of_pairs(shape, input, routing);
-    each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+    const Tensor pairs = to_experts(load, of_pairs(shape, input, routing));
+    each_expert(load, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
       linear(input_map(rows), pairs.values() + first * hidden_, maps.input->value + input_weight(expert),
              inner.values() + first * 2 * inner_);
     });
   }
-  Tensor outputs(*device_, {shape.pairs(), hidden_}, type_);
+  Tensor outputs(*device_, {rows_here, hidden_}, type_);
   {
-    Tensor activated(*device_, {shape.pairs(), inner_}, type_);
-    stream().swiglu_forward(inner.values(), routing.weights, activated.values(), shape.pairs(), inner_);
-    each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+    Tensor activated(*device_, {rows_here, inner_}, type_);
+    if (rows_here > 0)
+      stream().swiglu_forward(inner.values(), exchange_ ? arrived_weights.floats() : routing.weights,
+                              activated.values(), rows_here, inner_);
+    each_expert(load, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
       linear(output_map(rows), activated.values() + first * inner_, maps.output->value + output_weight(expert),
              outputs.values() + first * hidden_);
     });
   }
+  outputs = to_tokens(load, std::move(outputs));
   stream().add_pairs(shape, routing.places, outputs.values(), hidden_, sum.values());
   slot.keep(places_.inner, std::move(inner));
   slot.keep(places_.routing, std::move(indices));
   slot.keep(places_.weights, std::move(weights));
-  slot.expert_offsets = std::move(offsets);
+  slot.keep(places_.arrived_weights, std::move(arrived_weights));
+  slot.experts = std::move(load);
 }
 
 Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
@@ -75,24 +92,28 @@ Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tens
   Tensor inner = slot.take(places_.inner);  // becomes its gradient
   Tensor indices = slot.take(places_.routing);
   Tensor weights = slot.take(places_.weights);
-  const std::vector<std::int32_t> offsets = std::exchange(slot.expert_offsets, {});
+  const Tensor arrived_weights = slot.take(places_.arrived_weights);
+  const ExpertLoad load = std::exchange(slot.experts, {});
   const Routing routing = this->routing(shape, indices, weights);
-  Tensor weight_gradients(*device_, {shape.pairs()}, DataType::float32);
+  const std::int64_t rows_here = inner.shape()[0];
+  Tensor weight_gradients(*device_, {rows_here}, DataType::float32);
   {
-    const Tensor output_gradients = of_pairs(shape, sum_gradient, routing);
-    Tensor activated(*device_, {shape.pairs(), inner_}, type_);  // its gradient at first
-    each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+    const Tensor output_gradients = to_experts(load, of_pairs(shape, sum_gradient, routing));
+    Tensor activated(*device_, {rows_here, inner_}, type_);  // its gradient at first
+    each_expert(load, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
       stream().linear_backward_input(output_map(rows), output_gradients.values() + first * hidden_,
                                      maps.output->value + output_weight(expert), activated.values() + first * inner_);
     });
-    stream().swiglu_backward(inner.values(), routing.weights, activated.values(), weight_gradients.floats(),
-                             shape.pairs(), inner_);
-    each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+    if (rows_here > 0)
+      stream().swiglu_backward(inner.values(), exchange_ ? arrived_weights.floats() : routing.weights,
+                               activated.values(), weight_gradients.floats(), rows_here, inner_);
+    each_expert(load, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
       stream().linear_backward_parameters(output_map(rows), activated.values() + first * inner_,
                                           output_gradients.values() + first * hidden_,
                                           maps.output->gradient + output_weight(expert), nullptr);
     });
   }
+  weight_gradients = to_tokens(load, std::move(weight_gradients));
   Tensor gradient(*device_, {shape.tokens, hidden_}, type_);
   {
     // The router is whole on every rank: one of them adds its part of the input's gradient.
@@ -107,14 +128,15 @@ Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tens
     else
       stream().zero(gradient.data(), gradient.bytes());
   }
-  Tensor pairs = of_pairs(shape, input, routing);
-  each_expert(offsets, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
+  Tensor pairs = to_experts(load, of_pairs(shape, input, routing));
+  each_expert(load, [&](std::int64_t expert, std::int64_t first, std::int64_t rows) {
     const std::int64_t weight = input_weight(expert);
     const Values inputs = pairs.values() + first * hidden_;
     const Values outputs = inner.values() + first * 2 * inner_;
     stream().linear_backward_parameters(input_map(rows), inputs, outputs, maps.input->gradient + weight, nullptr);
     stream().linear_backward_input(input_map(rows), outputs, maps.input->value + weight, inputs);
   });
+  pairs = to_tokens(load, std::move(pairs));
   stream().add_pairs(shape, routing.places, pairs.values(), hidden_, gradient.values());
   return gradient;
 }

@@ -4,14 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <optional>
+#include <utility>
 
 #include "runtime/layer.hpp"
+#include "runtime/layers/expert_exchange.hpp"
 
 namespace sailor::runtime {
 
 /// The experts of one block, each a SwiGLU map. In a tensor-parallel group every rank has its part of the inner values
-/// of all experts; the router is whole everywhere, and chooses the same on all ranks.
+/// of all experts; the router is whole everywhere, and chooses the same on all ranks. In an expert-parallel group every
+/// rank has its part of the experts, and the router of each chooses for its own tokens.
 class ExpertMixture {
  public:
   /// Maps of the block. `input` holds (gate, then up; hidden) of one expert after the other, `output` (inner; hidden).
@@ -22,9 +25,10 @@ class ExpertMixture {
   };
   /// Where a forward pass keeps what the backward pass needs, in a Slot.
   struct Places {
-    std::size_t inner;    ///< SwiGLU's inputs (pairs, 2 · inner)
-    std::size_t routing;  ///< int32: tokens, places and offsets of Routing
-    std::size_t weights;  ///< float32 (pairs)
+    std::size_t inner;            ///< SwiGLU's inputs (pairs of this rank's experts, 2 · inner)
+    std::size_t routing;          ///< int32: tokens, places and offsets of Routing
+    std::size_t weights;          ///< float32 (pairs of this rank's tokens)
+    std::size_t arrived_weights;  ///< float32 (pairs of this rank's experts); only under expert parallelism
   };
 
   /// `inner`: width of this rank's part of an expert.
@@ -48,18 +52,26 @@ class ExpertMixture {
   [[nodiscard]] LinearShape output_map(std::int64_t rows) const {
     return {.rows = rows, .in = inner_, .out = hidden_, .rows_are_inputs = true};
   }
+  // Pairs of this rank's tokens <-> pairs of its experts. Without expert parallelism these are the same.
+  [[nodiscard]] ExpertLoad load_of(const RoutingShape& shape, const Routing& routing) const;
+  [[nodiscard]] Tensor to_experts(const ExpertLoad& load, Tensor pairs) const {
+    return exchange_ ? exchange_->to_experts(load, std::move(pairs)) : std::move(pairs);
+  }
+  [[nodiscard]] Tensor to_tokens(const ExpertLoad& load, Tensor rows) const {
+    return exchange_ ? exchange_->to_tokens(load, std::move(rows)) : std::move(rows);
+  }
   /// Where an expert's part of Maps::input and Maps::output begins.
   [[nodiscard]] std::int64_t input_weight(std::int64_t expert) const { return expert * 2 * inner_ * hidden_; }
   [[nodiscard]] std::int64_t output_weight(std::int64_t expert) const { return expert * inner_ * hidden_; }
   /// A linear map without bias.
   void linear(const LinearShape& map, ConstValues input, ConstValues weight, Values output);
-  /// Calls `map(expert, first, rows)` for each expert that has pairs: `rows` of them from `first` on.
+  /// Calls `map(expert, first, rows)` for each expert of this rank that has pairs: `rows` of them from `first` on.
   template <class Map>
-  void each_expert(const std::vector<std::int32_t>& offsets, const Map& map) const {
-    for (std::int64_t expert = 0; expert < experts_; ++expert) {
-      const std::int64_t first = offsets[static_cast<std::size_t>(expert)];
-      const std::int64_t rows = offsets[static_cast<std::size_t>(expert + 1)] - first;
-      if (rows > 0) map(expert, first, rows);
+  void each_expert(const ExpertLoad& load, const Map& map) const {
+    for (std::size_t expert = 0; expert + 1 < load.offsets.size(); ++expert) {
+      const std::int64_t first = load.offsets[expert];
+      const std::int64_t rows = load.offsets[expert + 1] - first;
+      if (rows > 0) map(static_cast<std::int64_t>(expert), first, rows);
     }
   }
 
@@ -67,11 +79,12 @@ class ExpertMixture {
   Shard shard_;
   Group* group_;
   DataType type_;
-  std::int64_t experts_;
+  std::int64_t experts_;  // of all ranks
   std::int64_t per_token_;
   std::int64_t hidden_;
   std::int64_t inner_;
   Places places_;
+  std::optional<ExpertExchange> exchange_;
 };
 
 }  // namespace sailor::runtime

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <span>
 #include <stdexcept>
 
 #include "runtime/layers/make_layers.hpp"
@@ -10,7 +11,7 @@ namespace sailor::runtime {
 
 namespace {
 
-std::int64_t rows_held(const std::vector<std::int64_t>& segments, const Shard& shard) {
+std::int64_t rows_held(std::span<const std::int64_t> segments, const Shard& shard) {
   std::int64_t rows = 0;
   for (const std::int64_t segment : segments) rows += cut(segment, shard).size();
   return rows;
@@ -30,11 +31,14 @@ std::size_t Layer::declare(std::string name, Shape shape, InitialValue initial, 
 }
 
 std::size_t Layer::declare_divided(std::string name, std::vector<std::int64_t> segments, std::int64_t width,
-                                   float deviation) {
+                                   float deviation, const Shard& of_segments) {
+  const Range held = cut(std::ssize(segments), of_segments);
+  const std::span here(segments.begin() + held.first, segments.begin() + held.last);
   const std::size_t position =
-      declare(std::move(name), {rows_held(segments, shard()), width}, InitialValue::normal, deviation);
+      declare(std::move(name), {rows_held(here, shard()), width}, InitialValue::normal, deviation);
   parameters_[position].segments = std::move(segments);
   parameters_[position].shard = shard();
+  parameters_[position].of_segments = of_segments;
   return position;
 }
 

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -260,11 +261,13 @@ class MpiGroup final : public HostGroup {
             std::memmove((data + slices->starts[mine]).data, data.data, bytes_of(data.type, slices->counts[mine]));
         });
   }
-  std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, std::int64_t count) override {
-    const int each = counted(count / size_, "all-to-all");
-    return make("all-to-all", count, [from, to, each, comm = handle_->get()](MPI_Request* request) {
+  std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, const SliceSizes& sizes) override {
+    auto sent = std::make_shared<const Slices>(slices_of(sizes.sent, "all-to-all"));
+    auto received = std::make_shared<const Slices>(slices_of(sizes.received, "all-to-all"));
+    return make("all-to-all", sent->count, [from, to, sent, received, comm = handle_->get()](MPI_Request* request) {
       const MPI_Datatype type = mpi_type(to.type);
-      return MPI_Ialltoall(from.data, each, type, to.data, each, type, comm, request);
+      return MPI_Ialltoallv(from.data, sent->counts.data(), sent->starts.data(), type, to.data, received->counts.data(),
+                            received->starts.data(), type, comm, request);
     });
   }
 
@@ -273,14 +276,21 @@ class MpiGroup final : public HostGroup {
   struct Slices {
     std::vector<int> counts;
     std::vector<int> starts;
+    std::int64_t count = 0;  // of all
   };
   [[nodiscard]] Slices slices_of(std::int64_t count, const char* what) const {
-    static_cast<void>(counted(count, what));
-    Slices slices;
-    for (int rank = 0; rank < size_; ++rank) {
-      const Range slice = cut(count, {rank, size_});
-      slices.counts.push_back(static_cast<int>(slice.size()));
-      slices.starts.push_back(static_cast<int>(slice.first));
+    std::vector<std::int64_t> sizes;
+    for (int rank = 0; rank < size_; ++rank) sizes.push_back(cut(count, {rank, size_}).size());
+    return slices_of(sizes, what);
+  }
+  [[nodiscard]] Slices slices_of(const std::vector<std::int64_t>& sizes, const char* what) const {
+    Slices slices{.count = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})};
+    static_cast<void>(counted(slices.count, what));
+    int start = 0;
+    for (const std::int64_t size : sizes) {
+      slices.counts.push_back(static_cast<int>(size));
+      slices.starts.push_back(start);
+      start += static_cast<int>(size);
     }
     return slices;
   }

@@ -424,11 +424,16 @@ class RehearsalGroup final : public Group {
   void all_to_all(Stream& stream, ConstValues, Values to, std::int64_t count) override {
     start(stream, Collective::all_to_all, to, count);
   }
+  /// Ranks hand out and get different numbers: these are not compared.
+  void all_to_all(Stream& stream, ConstValues, Values to, const SliceSizes&) override {
+    start(stream, Collective::all_to_all, to, 0);
+  }
 
  private:
   void start(Stream& stream, Collective kind, ConstValues data, std::int64_t count) {
-    // Float64 numbers are values that ranks agree on, which takes no time on the devices.
-    const Bytes amount(data.type == DataType::float64 ? 0.0 : static_cast<double>(bytes_of(data.type, count)));
+    // Float64 numbers and integers are values that ranks agree on, which takes no time on the devices.
+    const bool is_agreement = data.type == DataType::float64 || data.type == DataType::int32;
+    const Bytes amount(is_agreement ? 0.0 : static_cast<double>(bytes_of(data.type, count)));
     put(stream, std::make_unique<CollectiveRequest>(
                     state_, state_->start(dynamic_cast<HostGroup&>(*inner_), ranks_, kind, count, amount)));
   }

@@ -321,44 +321,59 @@ class AllToAllOperation final : public SocketOperation {
     std::vector<std::shared_ptr<Connection>> from;
   };
   AllToAllOperation(std::shared_ptr<Context> context, std::shared_ptr<Turns> turns, std::shared_ptr<Ring> ring,
-                    std::shared_ptr<const Peers> peers, ConstValues from, Values to, std::int64_t count)
+                    std::shared_ptr<const Peers> peers, ConstValues from, Values to, const SliceSizes& sizes)
       : SocketOperation(std::move(context), std::move(turns)),
         ring_(std::move(ring)),
         peers_(std::move(peers)),
         from_(from),
         to_(to),
-        count_(count) {}
-  std::string what() const override { return fmt::format("all-to-all ({} values) over {}", count_, ring_->name); }
+        sent_slices_(slices_of(sizes.sent)),
+        received_slices_(slices_of(sizes.received)) {}
+  std::string what() const override {
+    return fmt::format("all-to-all ({} values) over {}", sent_slices_.back().last, ring_->name);
+  }
 
  private:
   bool go_on() override {
     const int size = ring_->size;
-    const std::int64_t each = count_ / size;
-    const std::size_t bytes = bytes_of(to_.type, each);
+    const auto bytes = [&](const Range& slice) { return bytes_of(to_.type, slice.size()); };
     if (step_ == 0) {
-      const std::int64_t own = ring_->rank * each;
-      std::memcpy((to_ + own).data, (from_ + own).data, bytes);
+      const auto own = static_cast<std::size_t>(ring_->rank);
+      if (sent_slices_[own].size() > 0)
+        std::memcpy((to_ + received_slices_[own].first).data, (from_ + sent_slices_[own].first).data,
+                    bytes(sent_slices_[own]));
       step_ = 1;
     }
     for (; step_ < size; ++step_) {
-      const int next = (ring_->rank + step_) % size;
-      const int previous = (ring_->rank + size - step_) % size;
+      const auto next = static_cast<std::size_t>((ring_->rank + step_) % size);
+      const auto previous = static_cast<std::size_t>((ring_->rank + size - step_) % size);
       // A connection only reads what it sends.
-      auto* const out = static_cast<char*>(const_cast<void*>((from_ + next * each).data));
-      auto* const in = static_cast<char*>((to_ + previous * each).data);
-      const bool sent = peers_->to[static_cast<std::size_t>(next)]->advance(out, bytes, sent_, *this);
-      const bool received = peers_->from[static_cast<std::size_t>(previous)]->advance(in, bytes, received_, *this);
+      auto* const out = static_cast<char*>(const_cast<void*>((from_ + sent_slices_[next].first).data));
+      auto* const in = static_cast<char*>((to_ + received_slices_[previous].first).data);
+      const bool sent = peers_->to[next]->advance(out, bytes(sent_slices_[next]), sent_, *this);
+      const bool received = peers_->from[previous]->advance(in, bytes(received_slices_[previous]), received_, *this);
       if (!sent || !received) return false;
       sent_ = received_ = 0;
     }
     return true;
   }
 
+  /// By rank.
+  static std::vector<Range> slices_of(const std::vector<std::int64_t>& sizes) {
+    std::vector<Range> slices;
+    for (const std::int64_t size : sizes) {
+      const std::int64_t first = slices.empty() ? 0 : slices.back().last;
+      slices.push_back({first, first + size});
+    }
+    return slices;
+  }
+
   std::shared_ptr<Ring> ring_;
   std::shared_ptr<const Peers> peers_;
   ConstValues from_;
   Values to_;
-  std::int64_t count_;
+  std::vector<Range> sent_slices_;
+  std::vector<Range> received_slices_;
   int step_ = 0;
   std::size_t sent_ = 0;
   std::size_t received_ = 0;
@@ -391,9 +406,9 @@ class SocketGroup final : public HostGroup {
   std::unique_ptr<HostOperation> make_reduce_scatter_sum(Values data, std::int64_t count) override {
     return make({.name = "reduce-scatter", .data = data, .count = count, .scatters = true});
   }
-  std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, std::int64_t count) override {
+  std::unique_ptr<HostOperation> make_all_to_all(ConstValues from, Values to, const SliceSizes& sizes) override {
     if (peers_ == nullptr) peers_ = connect_all();
-    return std::make_unique<AllToAllOperation>(context_, turns_, ring_, peers_, from, to, count);
+    return std::make_unique<AllToAllOperation>(context_, turns_, ring_, peers_, from, to, sizes);
   }
 
  private:

@@ -1,0 +1,134 @@
+#include "runtime/layers/expert_exchange.hpp"
+
+#include <numeric>
+#include <utility>
+
+namespace sailor::runtime {
+
+namespace {
+
+std::int64_t width_of(const Tensor& rows) { return rows.shape().size() < 2 ? 1 : rows.shape()[1]; }
+
+Tensor make_like(Device& device, const Tensor& rows, std::int64_t count) {
+  Shape shape = rows.shape();
+  shape.front() = count;
+  return {device, std::move(shape), rows.type()};
+}
+
+std::size_t place(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+ExpertExchange::ExpertExchange(const LayerContext& context, std::int64_t experts)
+    : device_(context.device),
+      group_(context.expert_parallel.group),
+      ranks_(context.expert_parallel.shard.count),
+      experts_(experts),
+      held_(experts / ranks_) {}
+
+ExpertLoad ExpertExchange::agree(const RoutingShape& shape, const Routing& routing) const {
+  // Offsets of all ranks.
+  const std::int64_t each = experts_ + 1;
+  const std::int64_t rank = group_->rank();
+  Tensor all(*device_, {ranks_, each}, DataType::int32);
+  device_->main().copy(all.integers() + rank * each, routing.offsets, bytes_of(DataType::int32, each));
+  group_->all_gather(device_->main(), all.values(), all.elements());
+  std::vector<std::int32_t> offsets(place(ranks_ * each));
+  device_->read(offsets.data(), all.data(), all.bytes());
+  // A device that does not compute (in a rehearsal) routes nothing: then each expert gets an equal share.
+  if (offsets[place((rank + 1) * each - 1)] != shape.pairs())
+    for (std::int64_t other = 0; other < ranks_; ++other)
+      for (std::int64_t expert = 0; expert < each; ++expert)
+        offsets[place(other * each + expert)] = static_cast<std::int32_t>(shape.pairs() * expert / experts_);
+
+  ExpertLoad load;
+  for (std::int64_t other = 0; other < ranks_; ++other) {
+    const auto pairs_to = [&](std::int64_t from, std::int64_t first, std::int64_t experts) {
+      return offsets[place(from * each + first + experts)] - offsets[place(from * each + first)];
+    };
+    load.sent.push_back(pairs_to(rank, other * held_, held_));
+    for (std::int64_t expert = 0; expert < held_; ++expert)
+      load.received.push_back(pairs_to(other, rank * held_ + expert, 1));
+  }
+  load.offsets.push_back(0);
+  for (std::int64_t expert = 0; expert < held_; ++expert) {
+    std::int32_t pairs = 0;
+    for (std::int64_t other = 0; other < ranks_; ++other) pairs += load.received[place(other * held_ + expert)];
+    load.offsets.push_back(load.offsets.back() + pairs);
+  }
+  return load;
+}
+
+template <class Use>
+void ExpertExchange::for_blocks(const ExpertLoad& load, const Use& use) const {
+  std::vector<std::int64_t> next(load.offsets.begin(), load.offsets.end());  // place by expert
+  std::int64_t by_rank = 0;
+  for (std::int64_t rank = 0; rank < ranks_; ++rank)
+    for (std::int64_t expert = 0; expert < held_; ++expert) {
+      const std::int64_t number = load.received[place(rank * held_ + expert)];
+      if (number > 0) use(number, by_rank, next[place(expert)]);
+      by_rank += number;
+      next[place(expert)] += number;
+    }
+}
+
+std::vector<std::int64_t> ExpertExchange::sent(const ExpertLoad& load, std::int64_t width) const {
+  std::vector<std::int64_t> sizes;
+  for (const std::int32_t pairs : load.sent) sizes.push_back(pairs * width);
+  return sizes;
+}
+
+std::vector<std::int64_t> ExpertExchange::received(const ExpertLoad& load, std::int64_t width) const {
+  std::vector<std::int64_t> sizes(place(ranks_), 0);
+  for (std::size_t i = 0; i < load.received.size(); ++i) sizes[i / place(held_)] += load.received[i] * width;
+  return sizes;
+}
+
+Tensor ExpertExchange::by_expert(const ExpertLoad& load, Tensor by_rank) const {
+  if (held_ == 1) return by_rank;
+  const std::int64_t width = width_of(by_rank);
+  Tensor rows = make_like(*device_, by_rank, load.pairs());
+  for_blocks(load, [&](std::int64_t number, std::int64_t from, std::int64_t to) {
+    device_->main().copy((rows.values() + to * width).data, (by_rank.values() + from * width).data,
+                         bytes_of(rows.type(), number * width));
+  });
+  return rows;
+}
+
+Tensor ExpertExchange::by_rank(const ExpertLoad& load, Tensor by_expert) const {
+  if (held_ == 1) return by_expert;
+  const std::int64_t width = width_of(by_expert);
+  Tensor rows = make_like(*device_, by_expert, load.pairs());
+  for_blocks(load, [&](std::int64_t number, std::int64_t to, std::int64_t from) {
+    device_->main().copy((rows.values() + to * width).data, (by_expert.values() + from * width).data,
+                         bytes_of(rows.type(), number * width));
+  });
+  return rows;
+}
+
+Tensor ExpertExchange::arrived(const ExpertLoad& load, const Tensor& pairs) const {
+  const std::int64_t width = width_of(pairs);
+  Tensor rows = make_like(*device_, pairs, load.pairs());
+  group_->all_to_all(device_->main(), pairs.values(), rows.values(), {sent(load, width), received(load, width)});
+  return rows;
+}
+
+Tensor ExpertExchange::to_experts(const ExpertLoad& load, const Tensor& pairs) const {
+  return by_expert(load, arrived(load, pairs));
+}
+
+Tensor ExpertExchange::to_experts(const ExpertLoad& load, Tensor&& pairs) const {
+  Tensor rows = arrived(load, pairs);
+  pairs = Tensor();
+  return by_expert(load, std::move(rows));
+}
+
+Tensor ExpertExchange::to_tokens(const ExpertLoad& load, Tensor rows) const {
+  const std::int64_t width = width_of(rows);
+  rows = by_rank(load, std::move(rows));
+  Tensor pairs = make_like(*device_, rows, std::accumulate(load.sent.begin(), load.sent.end(), std::int64_t{0}));
+  group_->all_to_all(device_->main(), rows.values(), pairs.values(), {received(load, width), sent(load, width)});
+  return pairs;
+}
+
+}  // namespace sailor::runtime
