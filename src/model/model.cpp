@@ -184,9 +184,9 @@ Result<Model> find_model(const std::string& name_or_path, const fs::path& folder
   }
   return fail(
       ErrorCode::not_found, fmt::format("model '{}' is not known", name_or_path),
-      fmt::format(
-          "use one of {} (from {}), or a path that ends in .toml (a model file) or .json (Hugging Face's config.json)",
-          fmt::join(names, ", "), folder.string()));
+      fmt::format("use one of {} (from {}; --models names another folder), or a path that ends in .toml (a model file) "
+                  "or .json (Hugging Face's config.json)",
+                  fmt::join(names, ", "), folder.string()));
 }
 
 }  // namespace sailor

@@ -287,8 +287,7 @@ std::vector<RankRole> rank_roles(const Plan& plan) {
                            .tensor_parallel_index = index % degree,
                            .pipeline_entry = static_cast<int>(entry),
                            .context_parallel_index = context,
-                           .expert_parallel_index =
-                               (copy * plan.context_parallel + context) % plan.expert_parallel});
+                           .expert_parallel_index = (copy * plan.context_parallel + context) % plan.expert_parallel});
         }
   }
   return roles;

@@ -17,7 +17,7 @@ namespace sailor::rehearsal {
 /// The simulator's times, by rank. The costs must outlive it.
 class PlanTimes final : public runtime::CommunicationTimes {
  public:
-  PlanTimes(const Plan& plan, const simulator::PlanCosts& costs) 
+  PlanTimes(const Plan& plan, const simulator::PlanCosts& costs)
       : costs_(costs), roles_(rank_roles(plan)), divides_experts_(plan.expert_parallel > 1) {}
 
   /// Index among the stages of all pipeline entries.

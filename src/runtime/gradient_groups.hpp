@@ -3,10 +3,10 @@
 //
 // Every element of a parameter is held by one rank of each pipeline, or by two where the tied token embedding is held
 // by both ends of the pipeline. The context-parallel ranks of a pipeline all hold it; under expert parallelism the
-// elements of an expert are held by one rank of each expert-parallel group. Where tensor-parallel degrees differ, a parameter is cut into slices, each held by
-// other ranks. A parameter that all ranks of a tensor-parallel group hold (norms) has the same gradient on each: it is
-// all-reduced among ranks of the same index where all degrees are equal, otherwise among all ranks that hold it, each
-// contributing its share.
+// elements of an expert are held by one rank of each expert-parallel group. Where tensor-parallel degrees differ, a
+// parameter is cut into slices, each held by other ranks. A parameter that all ranks of a tensor-parallel group hold
+// (norms) has the same gradient on each: it is all-reduced among ranks of the same index where all degrees are equal,
+// otherwise among all ranks that hold it, each contributing its share.
 #pragma once
 
 #include <cstddef>

@@ -147,8 +147,8 @@ class Layer {
   // To be called by constructors only: pointers to parameters must stay valid. They return the position.
   /// Declares a parameter that is whole on every rank of the tensor-parallel group.
   std::size_t declare(std::string name, Shape shape, InitialValue initial, float deviation = 0.0f);
-  /// Declares a weight (rows, width) of which this rank holds its part of every segment of rows; only of its part of the
-  /// segments, if `of_segments` is given.
+  /// Declares a weight (rows, width) of which this rank holds its part of every segment of rows; only of its part of
+  /// the segments, if `of_segments` is given.
   std::size_t declare_divided(std::string name, std::vector<std::int64_t> segments, std::int64_t width, float deviation,
                               const Shard& of_segments = {});
   /// Declares a bias that is divided like the rows of its weight.

@@ -46,11 +46,8 @@ Samples samples_for(const Model& model) {
 
 std::vector<Named> small_divisions(const Model& model) {
   std::vector<Named> small;
-  for (const Named& named : divisions(model.layers()))
+  for (const Named& named : model.experts.count > 0 ? expert_divisions(model.layers()) : divisions(model.layers()))
     if (named.second.ranks() > 1 && named.second.ranks() <= most_ranks) small.push_back(named);
-  if (model.experts.count % 4 == 0 && model.experts.count > 0)
-    for (const Named& named : expert_divisions(model.layers()))
-      if (named.second.ranks() <= most_ranks) small.push_back(named);
   return small;
 }
 
@@ -212,6 +209,12 @@ int check(bool divisions, bool kill) {
   std::fflush(stdout);  // before it is forked
   Count count;
   if (divisions && !check_plans(model, {expected.begin(), expected.begin() + iterations}, count)) return no_gpu;
+  if (divisions) {
+    const Model experts = deep(experts_model());
+    check_plans(experts,
+                train(plan_of({{12, 1, {{{{0, experts.layers()}}}}}}), experts, {.iterations = iterations}).losses,
+                count);
+  }
   std::fflush(stdout);
   if (kill) check_kill(model, expected, count);
   fmt::print("{} passed, {} failed\n", count.passed, count.failed);

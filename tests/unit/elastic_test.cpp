@@ -99,9 +99,10 @@ TEST(AdaptedPlan, SaysWhatIsMissing) {
   experts.expert_parallel = 4;
   const auto too_few = adapt_plan(experts, members_on({{"n0", 3, "A100-40"}}));
   ASSERT_FALSE(too_few);
-  EXPECT_EQ(too_few.error().message(),
-            "no 4 pipelines of the plan, which divide experts among them, find their devices among 1 x (3 A100-40); with "
-            "--profile the controller plans anew for any devices");
+  EXPECT_EQ(
+      too_few.error().message(),
+      "no 4 pipelines of the plan, which divide experts among them, find their devices among 1 x (3 A100-40); with "
+      "--profile the controller plans anew for any devices");
 }
 
 TEST(Roles, WantedRanksAreGivenWhereTheyFit) {

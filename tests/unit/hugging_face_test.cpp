@@ -46,8 +46,7 @@ Model pre_norm_opt() {
 }
 
 std::vector<Model> exportable_models() {
-  return {gpt_model(), opt_model(), pre_norm_opt(), neo_model(),
-          llama_model(), separate_norm_llama(), experts_model()};
+  return {gpt_model(), opt_model(), pre_norm_opt(), neo_model(), llama_model(), separate_norm_llama(), experts_model()};
 }
 
 /// Of element `element` of the whole of ours.

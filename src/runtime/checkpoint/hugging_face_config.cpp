@@ -241,9 +241,10 @@ Result<void> check_config(std::string_view text, std::string_view source_name, c
   }
   if (const Json* window = member(config, "sliding_window");
       *family == Family::mixtral && window != nullptr && !window->is_null())
-    return refuse(fmt::format("its attention has a sliding window (sliding_window: {}), which Sailor does not compute "
-                              "in this form",
-                              shown(*window)));
+    return refuse(
+        fmt::format("its attention has a sliding window (sliding_window: {}), which Sailor does not compute "
+                    "in this form",
+                    shown(*window)));
   if (*family == Family::gpt_neo) {
     const auto kinds = attention_kinds(config);
     bool good = kinds && std::ssize(*kinds) == model.blocks;

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <map>
@@ -82,9 +83,15 @@ inline sockaddr_un address_of(const char* name) {
   return address;
 }
 
-enum class Collective : int { all_reduce, reduce, reduce_scatter, all_gather, broadcast, message, all_to_all };
+enum class Collective : int { all_reduce, reduce, reduce_scatter, all_gather, broadcast, message, messages };
 
-/// What a rank asks for. Its part of the data follows.
+/// Bytes of the messages of a group to and from a peer.
+struct Sizes {
+  std::size_t sent = 0;
+  std::size_t received = 0;
+};
+
+/// What a rank asks for. Its part of the data follows; for a group of messages, Sizes by peer and what is sent.
 struct Request {
   Collective collective;
   ncclDataType_t type;
@@ -168,7 +175,7 @@ inline Data result_of(const std::vector<Data>& brought, const Request& request) 
     case Collective::all_gather:
     case Collective::broadcast:
     case Collective::message:
-    case Collective::all_to_all:
+    case Collective::messages:
       break;
   }
   Data all;
@@ -176,50 +183,117 @@ inline Data result_of(const std::vector<Data>& brought, const Request& request) 
   return all;
 }
 
-/// Serves the ranks of a communicator until all have gone. One that has gone leaves the others waiting.
-inline void serve(const Connection& listener) {
-  std::vector<Connection> ranks;
-  const auto gone = [&] {
+/// The ranks of a communicator, as its hub sees them. One that has gone leaves the others waiting.
+class Hub {
+ public:
+  /// Until all ranks have gone.
+  void serve(const Connection& listener) {
+    if (join(listener))
+      while (hear() && answer()) continue;
     char byte = 0;
-    for (const Connection& rank : ranks)
-      while (rank.descriptor() >= 0 && ::recv(rank.descriptor(), &byte, 1, 0) > 0) continue;
+    for (const Rank& rank : ranks_)
+      while (rank.connection.descriptor() >= 0 && ::recv(rank.connection.descriptor(), &byte, 1, 0) > 0) continue;
+  }
+
+ private:
+  struct Rank {
+    Connection connection;
+    std::optional<Request> request;  ///< waits for its answer
+    Data brought;
+    std::map<std::size_t, Data> arrived;  ///< of messages from other ranks, what it has not taken yet
   };
-  for (std::size_t joined = 0; joined == 0 || joined < ranks.size(); ++joined) {
-    Connection one(::accept(listener.descriptor(), nullptr, nullptr));
-    int rank_and_size[2];
-    if (!one.receive(rank_and_size, sizeof(rank_and_size))) return gone();
-    ranks.resize(static_cast<std::size_t>(rank_and_size[1]));
-    ranks[static_cast<std::size_t>(rank_and_size[0])] = std::move(one);
-  }
-  for (const Connection& rank : ranks)
-    if (!rank.send("+", 1)) return gone();
-  for (;;) {
-    std::vector<Request> requests(ranks.size());
-    std::vector<Data> brought(ranks.size());
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      if (!ranks[rank].receive(&requests[rank], sizeof(Request))) return gone();
-      brought[rank].resize(requests[rank].brings);
-      if (!ranks[rank].receive(brought[rank].data(), brought[rank].size())) return gone();
+
+  bool join(const Connection& listener) {
+    for (std::size_t joined = 0; joined == 0 || joined < ranks_.size(); ++joined) {
+      Connection one(::accept(listener.descriptor(), nullptr, nullptr));
+      int rank_and_size[2];
+      if (!one.receive(rank_and_size, sizeof(rank_and_size))) return false;
+      ranks_.resize(static_cast<std::size_t>(rank_and_size[1]));
+      ranks_[static_cast<std::size_t>(rank_and_size[0])].connection = std::move(one);
     }
-    for (const Request& request : requests)
-      if (!request.is_the_same(requests[0])) {
-        std::fprintf(stderr, "the ranks of a communicator ask for different operations\n");
-        std::abort();
-      }
-    const Data result = result_of(brought, requests[0]);
-    const bool in_slices = requests[0].collective == Collective::reduce_scatter;
-    if (requests[0].collective == Collective::all_to_all) {
-      const std::size_t each = requests[0].brings / ranks.size();
-      for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-        for (const Data& part : brought)
-          if (!ranks[rank].send(part.data() + rank * each, each)) return gone();
-      continue;
-    }
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-      if (!ranks[rank].send(result.data() + (in_slices ? rank * requests[rank].takes : 0), requests[rank].takes))
-        return gone();
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.connection.send("+", 1); });
   }
-}
+
+  /// Waits until some rank asks for something. False: it has gone instead.
+  bool hear() {
+    std::vector<pollfd> looks;
+    for (const Rank& rank : ranks_)  // poll() passes over negative descriptors
+      looks.push_back({rank.request ? -1 : rank.connection.descriptor(), POLLIN, 0});
+    if (std::all_of(looks.begin(), looks.end(), [](const pollfd& look) { return look.fd < 0; })) different();
+    while (::poll(looks.data(), looks.size(), -1) < 0) continue;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (looks[i].revents == 0) continue;
+      Rank& rank = ranks_[i];
+      Request request;
+      if (!rank.connection.receive(&request, sizeof(request))) return false;
+      rank.brought.resize(request.brings);
+      if (!rank.connection.receive(rank.brought.data(), rank.brought.size())) return false;
+      rank.request = request;
+      if (request.collective == Collective::messages) hand_out(i);
+    }
+    return true;
+  }
+
+  /// Sizes of what a rank sends and receives.
+  [[nodiscard]] std::vector<Sizes> sizes_of(const Rank& rank) const {
+    std::vector<Sizes> sizes(ranks_.size());
+    std::memcpy(sizes.data(), rank.brought.data(), sizes.size() * sizeof(Sizes));
+    return sizes;
+  }
+  void hand_out(std::size_t sender) {
+    const Data& brought = ranks_[sender].brought;
+    const std::vector<Sizes> sizes = sizes_of(ranks_[sender]);
+    auto next = brought.begin() + static_cast<std::ptrdiff_t>(sizes.size() * sizeof(Sizes));
+    for (std::size_t peer = 0; peer < sizes.size(); ++peer) {
+      const auto end = next + static_cast<std::ptrdiff_t>(sizes[peer].sent);
+      Data& arrived = ranks_[peer].arrived[sender];
+      arrived.insert(arrived.end(), next, end);
+      next = end;
+    }
+  }
+
+  bool answer() {
+    for (Rank& rank : ranks_)
+      if (rank.request && rank.request->collective == Collective::messages && !answer_messages(rank)) return false;
+    return !std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.request.has_value(); }) ||
+           answer_all();
+  }
+  /// A group of messages ends when all that it receives is there, as far as its peers are concerned.
+  bool answer_messages(Rank& rank) {
+    const std::vector<Sizes> sizes = sizes_of(rank);
+    for (std::size_t peer = 0; peer < sizes.size(); ++peer)
+      if (rank.arrived[peer].size() < sizes[peer].received) return true;
+    rank.request.reset();
+    for (std::size_t peer = 0; peer < sizes.size(); ++peer) {
+      Data& arrived = rank.arrived[peer];
+      if (!rank.connection.send(arrived.data(), sizes[peer].received)) return false;
+      arrived.erase(arrived.begin(), arrived.begin() + static_cast<std::ptrdiff_t>(sizes[peer].received));
+    }
+    return true;
+  }
+  bool answer_all() {
+    const Request request = *ranks_[0].request;
+    std::vector<Data> brought;
+    for (Rank& rank : ranks_) {
+      if (!rank.request->is_the_same(request) || request.collective == Collective::messages) different();
+      brought.push_back(std::move(rank.brought));
+    }
+    const Data result = result_of(brought, request);
+    const bool in_slices = request.collective == Collective::reduce_scatter;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      const std::size_t takes = ranks_[i].request->takes;
+      ranks_[i].request.reset();
+      if (!ranks_[i].connection.send(result.data() + (in_slices ? i * takes : 0), takes)) return false;
+    }
+    return true;
+  }
+  [[noreturn]] static void different() {
+    std::fprintf(stderr, "the ranks of a communicator ask for different operations\n");
+    std::abort();
+  }
+
+  std::vector<Rank> ranks_;
+};
 
 /// A rank of a communicator.
 struct Member {
@@ -295,17 +369,48 @@ inline ncclResult_t put(ncclComm_t communicator, cudaStream_t stream, Request re
 
 /// What was asked for since ncclGroupStart(), by the rank at the other end.
 struct GroupOfMessages {
-  std::map<int, const void*> sends;
-  std::map<int, void*> receives;
+  struct Sent {
+    const void* from = nullptr;
+    std::size_t bytes = 0;
+  };
+  struct Received {
+    void* to = nullptr;
+    std::size_t bytes = 0;
+  };
+  std::map<int, Sent> sends;
+  std::map<int, Received> receives;
   ncclComm_t communicator = nullptr;
   cudaStream_t stream = nullptr;
-  ncclDataType_t type = ncclInt8;
-  std::size_t count = 0;
-
-  void describe(ncclComm_t of, cudaStream_t on, ncclDataType_t values, std::size_t each) {
-    communicator = of, stream = on, type = values, count = each;
-  }
 };
+
+inline ncclResult_t put(const GroupOfMessages& all) {
+  const std::shared_ptr<Member> member = all.communicator->member;
+  const bool first = !member->connected;
+  if (first) connect(member);
+  all.stream->queue.put([member, number = member->asked++, all] {
+    std::vector<Sizes> sizes(static_cast<std::size_t>(member->size));
+    std::size_t takes = 0;
+    for (const auto& [peer, sent] : all.sends) sizes[static_cast<std::size_t>(peer)].sent = sent.bytes;
+    for (const auto& [peer, received] : all.receives) {
+      sizes[static_cast<std::size_t>(peer)].received = received.bytes;
+      takes += received.bytes;
+    }
+    Data brings(sizes.size() * sizeof(Sizes));
+    std::memcpy(brings.data(), sizes.data(), brings.size());
+    for (const auto& [peer, sent] : all.sends)
+      brings.insert(brings.end(), static_cast<const char*>(sent.from), static_cast<const char*>(sent.from) + sent.bytes);
+    Data answer(takes);
+    member->exchange(number, {Collective::messages, ncclInt8, ncclSum, 0, 0, brings.size(), takes}, brings.data(),
+                     answer.data());
+    if (member->aborted) return;
+    const char* next = answer.data();
+    for (const auto& [peer, received] : all.receives) {
+      std::memcpy(received.to, next, received.bytes);
+      next += received.bytes;
+    }
+  });
+  return first ? ncclInProgress : ncclSuccess;
+}
 inline thread_local std::optional<GroupOfMessages> group_of_messages;
 
 }  // namespace emulator
@@ -334,7 +439,7 @@ inline ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (::bind(listener.descriptor(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(listener.descriptor(), 64) != 0)
     return ncclSystemError;
-  std::thread([listener = std::move(listener)] { emulator::serve(listener); }).detach();
+  std::thread([listener = std::move(listener)] { emulator::Hub().serve(listener); }).detach();
   return ncclSuccess;
 }
 inline ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int rank,
@@ -379,21 +484,11 @@ inline ncclResult_t ncclGroupStart() {
   emulator::group_of_messages.emplace();
   return ncclSuccess;
 }
-/// Messages within a group are an all-to-all; other operations were put on their streams already.
+/// Other operations than messages were put on their streams already.
 inline ncclResult_t ncclGroupEnd() {
   const emulator::GroupOfMessages all = *std::exchange(emulator::group_of_messages, std::nullopt);
   if (all.sends.empty() && all.receives.empty()) return ncclSuccess;
-  const auto size = static_cast<std::size_t>(all.communicator->member->size);
-  if (all.sends.size() != size || all.receives.size() != size) emulator::fail("a group of messages of some ranks only");
-  for (std::size_t peer = 0; peer < size; ++peer) {
-    const std::size_t offset = peer * all.count * emulator::size_of(all.type);
-    if (all.sends.at(static_cast<int>(peer)) != static_cast<const char*>(all.sends.at(0)) + offset ||
-        all.receives.at(static_cast<int>(peer)) != static_cast<char*>(all.receives.at(0)) + offset)
-      emulator::fail("a group of messages that are not slices of two arrays");
-  }
-  return emulator::put(all.communicator, all.stream,
-                       {emulator::Collective::all_to_all, all.type, ncclSum, 0, all.count}, all.sends.at(0),
-                       all.count * size, all.receives.at(0), all.count * size);
+  return emulator::put(all);
 }
 
 inline ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
@@ -427,8 +522,9 @@ inline ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count,
 inline ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
                              ncclComm_t communicator, cudaStream_t stream) {
   if (emulator::group_of_messages) {
-    emulator::group_of_messages->describe(communicator, stream, type, count);
-    emulator::group_of_messages->sends[peer] = from;
+    emulator::group_of_messages->communicator = communicator;
+    emulator::group_of_messages->stream = stream;
+    emulator::group_of_messages->sends[peer] = {from, count * emulator::size_of(type)};
     return ncclSuccess;
   }
   return emulator::put(communicator, stream, {emulator::Collective::message, type, ncclSum, 0, count}, from, count,
@@ -437,8 +533,9 @@ inline ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t
 inline ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
                              cudaStream_t stream) {
   if (emulator::group_of_messages) {
-    emulator::group_of_messages->describe(communicator, stream, type, count);
-    emulator::group_of_messages->receives[peer] = to;
+    emulator::group_of_messages->communicator = communicator;
+    emulator::group_of_messages->stream = stream;
+    emulator::group_of_messages->receives[peer] = {to, count * emulator::size_of(type)};
     return ncclSuccess;
   }
   return emulator::put(communicator, stream, {emulator::Collective::message, type, ncclSum, 0, count}, nullptr, 0, to,
