@@ -107,6 +107,8 @@ struct LayerContext {
   /// selective: a block runs its attention again in the backward pass instead of keeping its output (Korthikanti et al.
   /// 2022). Full recomputation is done by StageLayers, not by the layers.
   Recompute recompute = Recompute::none;
+  /// Coefficient of the load-balancing loss of routers, see ExpertMixture; 0: none.
+  float router_aux_loss = 0.0f;
   /// Data type of activations, of their gradients and of parameters' values.
   DataType type = DataType::float32;
 };

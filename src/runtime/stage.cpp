@@ -13,18 +13,12 @@ sailor::Stage undivided(LayerRange range) {
 }  // namespace
 
 StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, DataType type, StageHooks hooks)
-    : StageLayers(model, undivided(range), {}, device, type, std::move(hooks)) {}
+    : StageLayers(model, undivided(range), {.device = &device, .type = type}, std::move(hooks)) {}
 
-StageLayers::StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
-                         DataType type, StageHooks hooks, ParameterStorage* parameters,
-                         const ContextParallel& context_parallel, const ExpertParallel& expert_parallel)
+StageLayers::StageLayers(const Model& model, const Stage& stage, LayerContext context, StageHooks hooks,
+                         ParameterStorage* parameters)
     : model_(model), recompute_(stage.recompute), hooks_(std::move(hooks)), parameters_(parameters) {
-  LayerContext context{.device = &device,
-                       .tensor_parallel = tensor_parallel,
-                       .context_parallel = context_parallel,
-                       .expert_parallel = expert_parallel,
-                       .recompute = stage.recompute,
-                       .type = type};
+  context.recompute = stage.recompute;
   std::vector<Layer*> layers;
   for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
     std::vector<std::unique_ptr<Layer>>& held = chunks_.emplace_back();
@@ -37,7 +31,7 @@ StageLayers::StageLayers(const Model& model, const Stage& stage, const TensorPar
   if (parameters_ != nullptr) {
     parameters_->lend_to(layers);
   } else {
-    own_ = std::make_unique<ParameterStorage>(device, layers);
+    own_ = std::make_unique<ParameterStorage>(*context.device, layers);
     parameters_ = own_.get();
   }
 }

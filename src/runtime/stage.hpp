@@ -26,11 +26,11 @@ struct StageHooks {
 
 class StageLayers {
  public:
-  /// All chunks of `stage`. Under full recomputation a block keeps its input only and runs forward again before it runs
-  /// backward. Parameters are in `parameters`, which must outlive it; null: in memory of its own.
-  StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
-              DataType type = DataType::float32, StageHooks hooks = {}, ParameterStorage* parameters = nullptr,
-              const ContextParallel& context_parallel = {}, const ExpertParallel& expert_parallel = {});
+  /// All chunks of `stage`, which says what is recomputed: under full recomputation a block keeps its input only and
+  /// runs forward again before it runs backward. Parameters are in `parameters`, which must outlive it; null: in memory
+  /// of its own.
+  StageLayers(const Model& model, const Stage& stage, LayerContext context, StageHooks hooks = {},
+              ParameterStorage* parameters = nullptr);
   /// One chunk of layers that are not divided.
   StageLayers(const Model& model, LayerRange range, Device& device, DataType type = DataType::float32,
               StageHooks hooks = {});

@@ -242,6 +242,13 @@ class Stream {
   /// logits_gradient (tokens, experts) from the gradients of the weights (pairs); 0 for experts that were not chosen.
   virtual void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
                               Values logits_gradient) = 0;
+  /// counts (sequences, experts) = tokens of each sequence of `sequence_length` tokens that go to each expert.
+  virtual void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
+                             float* counts) = 0;
+  /// logits_gradient (tokens, experts) += factor times the gradient of sum of p_i c_i over experts i, where p is the
+  /// softmax of a token's logits and c (`counts`) are constants of its sequence.
+  virtual void add_balance_gradient(const RoutingShape& shape, ConstValues logits, const float* counts,
+                                    std::int64_t sequence_length, float factor, Values logits_gradient) = 0;
   /// sums (tokens, width) += the rows of each token's pairs, of `pairs` (pairs, width).
   virtual void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
                          Values sums) = 0;

@@ -76,10 +76,6 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
     context_group_ = world.transport.make_group(ranks);
   }
   if (plan_.expert_parallel > 1) expert_group_ = world.transport.make_group(expert_group(plan_, role_));
-  const ContextParallel context{.shard = {role_.context_parallel_index, plan_.context_parallel},
-                                .group = context_group_.get()};
-  const ExpertParallel experts{.shard = {role_.expert_parallel_index, plan_.expert_parallel},
-                               .group = expert_group_.get()};
   if (world.size() > 1) {
     std::vector<int> ranks(static_cast<std::size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -87,10 +83,18 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
   }
   make_links();
   stage_ = std::make_unique<StageLayers>(
-      model_, stage, tensor_parallel_, device_, state.type(),
+      model_, stage,
+      LayerContext{.device = &device_,
+                   .tensor_parallel = tensor_parallel_,
+                   .context_parallel = {.shard = {role_.context_parallel_index, plan_.context_parallel},
+                                        .group = context_group_.get()},
+                   .expert_parallel = {.shard = {role_.expert_parallel_index, plan_.expert_parallel},
+                                       .group = expert_group_.get()},
+                   .router_aux_loss = settings.router_aux_loss,
+                   .type = state.type()},
       StageHooks{.before_layer = [this](int layer, Pass pass) { before_layer(layer, pass); },
                  .after_layer = [this](int layer, Pass pass) { after_layer(layer, pass); }},
-      &state.parameters(), context, experts);
+      &state.parameters());
   reducer_ =
       std::make_unique<GradientReducer>(state.sums(),
                                         ReducerSettings{.sharding = plan_.optimizer_sharding,

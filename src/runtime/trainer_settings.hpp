@@ -28,6 +28,9 @@ struct TrainerSettings {
   LearningRate learning_rate;
   /// Maximum norm of all gradients together, to which they are scaled down; 0: no clipping (Pascanu et al. 2013).
   double clip_norm = 0.0;
+  /// Coefficient of the load-balancing loss of models with experts (layers/experts.hpp); 0: none. The losses that are
+  /// reported do not include it.
+  float router_aux_loss = 0.0f;
   LossScaleSettings loss_scale{};  ///< for plans in fp16
   bool overlap_reduction = true;
   // For rehearsals, which spend in these calls the time that layer and update take on the rehearsed devices.

@@ -25,6 +25,9 @@ LLAMA = MODELS["llama"]
 MODELS["experts"] = dict(LLAMA, experts=dict(count=4, per_token=2, feed_forward=12))
 MODELS["shared_expert"] = dict(LLAMA, experts=dict(count=3, per_token=2, feed_forward=20, shared=8, first_dense=1))
 
+# Of the load-balancing loss; models that are there again.
+BALANCED = {"experts": 0.05, "shared_expert": 0.02}
+
 
 def formula(number, shape, one):
     i = torch.arange(math.prod(shape), dtype=torch.float64)
@@ -136,7 +139,12 @@ class Reference:
     def mixture(self, layer, x):
         """Mixtral: every expert computes every token here, and those that the router did not choose count 0."""
         count, inner = self.experts["count"], self.experts["feed_forward"]
-        chosen = self.linear(f"{layer}.router", x).topk(self.experts["per_token"], dim=-1)
+        logits = self.linear(f"{layer}.router", x)
+        chosen = logits.topk(self.experts["per_token"], dim=-1)
+        # DeepSeek-V3, equations 17 to 20: of each sequence.
+        tokens = F.one_hot(chosen.indices, count).sum(dim=(1, 2)).double()
+        share = tokens * count / (self.experts["per_token"] * LENGTH)
+        self.balance = self.balance + (share * logits.softmax(-1).mean(dim=1)).sum(-1).mean()
         weights = torch.zeros(*x.shape[:-1], count, dtype=x.dtype).scatter(-1, chosen.indices, chosen.values.softmax(-1))
         into = self.parameters[f"{layer}.experts.input.weight"].reshape(count, 2 * inner, self.hidden)
         out = self.parameters[f"{layer}.experts.output.weight"].reshape(count, inner, self.hidden)
@@ -160,6 +168,7 @@ class Reference:
         return self.linear(f"{layer}.{part}.output", inner, rows_are_inputs=True)
 
     def loss(self, tokens, targets):
+        self.balance = 0.0
         x = F.embedding(tokens, self.parameters["0.token_embedding.weight"])
         if "0.projection.weight" in self.parameters:
             x = self.linear("0.projection", x)
@@ -193,11 +202,13 @@ def main():
     tokens, targets = batch()
     print(f"# Written by make_gradient_fixture.py with PyTorch {torch.__version__}, double precision.")
     print("schema_version = 1")
-    for name, options in MODELS.items():
-        reference = Reference(**options)
+    for name, aux in [(name, 0.0) for name in MODELS] + list(BALANCED.items()):
+        reference = Reference(**MODELS[name])
         loss = reference.loss(tokens, targets)
-        loss.backward()
+        (loss + aux * reference.balance).backward()
         print(f"\n[[models]]\nname = \"{name}\"\nloss = {loss.item():.12e}")
+        if aux > 0.0:
+            print(f"router_aux_loss = {aux}")
         for parameter, value in reference.parameters.items():
             g = value.grad.reshape(-1)
             print(f"[[models.parameters]]\nname = \"{parameter}\"\nnorm = {g.norm().item():.9e}")

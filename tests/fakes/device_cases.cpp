@@ -99,6 +99,16 @@ void add_experts(std::vector<DeviceCase>& cases) {
              bench.stream().route_backward(shape, routing, weight_gradients.values().floats(),
                                            logits_gradient.values());
              bench.keep(logits_gradient);
+             for (const std::int64_t length : {std::int64_t{1}, shape.tokens / 2, shape.tokens}) {
+               if (length == 0 || shape.tokens % length != 0) continue;
+               Tensor counts = bench.poisoned(shape.tokens / length * shape.experts, DataType::float32);
+               bench.stream().count_choices(shape, routing, length, counts.floats());
+               bench.keep(counts);
+               Tensor more = bench.noise(shape.tokens * shape.experts);
+               bench.stream().add_balance_gradient(shape, logits.values(), counts.floats(), length, 0.3f,
+                                                   more.values());
+               bench.keep(more);
+             }
              Tensor sums = bench.noise(shape.tokens * width);
              bench.stream().add_pairs(shape, routing.places, bench.noise(shape.pairs() * width).values(), width,
                                       sums.values());

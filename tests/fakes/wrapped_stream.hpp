@@ -150,6 +150,21 @@ class WrappedStream : public Base {
              traffic(logits_gradient.type, shape.tokens * shape.experts, 1)},
             [=](Stream& inner) { inner.route_backward(shape, routing, weight_gradients, logits_gradient); });
   }
+  void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
+                     float* counts) override {
+    operate({"choices of experts", {shape.tokens, shape.experts}, 0.0, traffic(DataType::int32, shape.pairs(), 1)},
+            [=](Stream& inner) { inner.count_choices(shape, routing, sequence_length, counts); });
+  }
+  void add_balance_gradient(const RoutingShape& shape, ConstValues logits, const float* counts,
+                            std::int64_t sequence_length, float factor, Values logits_gradient) override {
+    operate({"balance, backward",
+             {shape.tokens, shape.experts},
+             0.0,
+             traffic(logits.type, 3 * shape.tokens * shape.experts, 1)},
+            [=](Stream& inner) {
+              inner.add_balance_gradient(shape, logits, counts, sequence_length, factor, logits_gradient);
+            });
+  }
   void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
                  Values sums) override {
     operate({"sums of pairs",

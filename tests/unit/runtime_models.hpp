@@ -218,11 +218,16 @@ struct TestBatch {
 class WholeModel {
  public:
   explicit WholeModel(const Model& model, const TensorParallel& tensor_parallel = {},
-                      Recompute recompute = Recompute::none, DataType type = DataType::float32)
+                      Recompute recompute = Recompute::none, DataType type = DataType::float32,
+                      float router_aux_loss = 0.0f)
       : model_(model),
         device_(make_cpu_device()),
         layers_(model, {0, model.layers()},
-                {.device = device_.get(), .tensor_parallel = tensor_parallel, .recompute = recompute, .type = type}),
+                {.device = device_.get(),
+                 .tensor_parallel = tensor_parallel,
+                 .recompute = recompute,
+                 .router_aux_loss = router_aux_loss,
+                 .type = type}),
         batch_(model) {
     for (std::size_t number = 0; number < parameters().size(); ++number) fill_by_formula(*parameters()[number], number);
   }

@@ -103,7 +103,7 @@ TEST(StageLayers, KeepWhatIsEstimatedForThisRuntime) {
       Stage stage;
       stage.layers = {0, model.layers()};
       stage.recompute = recompute;
-      StageLayers layers(model, stage, {}, *device);
+      StageLayers layers(model, stage, {.device = device.get()});
       layers.parameters().initialize(1);
       TestBatch batch(model);
       static_cast<void>(layers.forward(0, batch.micro_batch, {}));

@@ -123,6 +123,7 @@ struct RunSettings {
   double clip_norm = 0.5;
   bool overlap = true;
   int iterations = 30;
+  float router_aux_loss = 0.0f;
   LossScaleSettings loss_scale{.initial = 256.0};  // of fp16: no gradient of these models overflows
   /// Of rank `rank`.
   std::function<std::unique_ptr<Device>(int rank)> make_device = [](int) { return make_cpu_device(); };
@@ -135,6 +136,7 @@ inline TrainerSettings settings_of(const RunSettings& settings) {
           .optimizer = {},
           .learning_rate = {.peak = 0.004f, .least = 0.0005f, .warm_up_iterations = 3, .decay_iterations = 25},
           .clip_norm = settings.clip_norm,
+          .router_aux_loss = settings.router_aux_loss,
           .loss_scale = settings.loss_scale,
           .overlap_reduction = settings.overlap};
 }

@@ -170,6 +170,23 @@ TEST(RuntimeTrainer, ExpertParallelPlansTrainAlikeInSixteenBits) {
   }
 }
 
+TEST(RuntimeTrainer, TheLoadBalancingLossIsTheSameInEveryDivision) {
+  const RunSettings balanced{.router_aux_loss = 0.1f};
+  for (const Model& small : {experts_model(), shared_expert_model()}) {
+    const Model model = deep(small);
+    SCOPED_TRACE(model.name);
+    const Outcome one = train(plan_of({{6, 2, {{{{0, model.layers()}}}}}}), model, balanced);
+    EXPECT_NE(one.weights, alone(model).weights);
+    std::vector<Named> plans = expert_divisions_of(model);
+    plans.emplace_back("tensor and context parallel",
+                       in_parts(2, plan_of({{12, 1, {{{{0, 3}}, 2}, {{{3, model.layers()}}}}}})));
+    for (const auto& [name, plan] : plans) {
+      SCOPED_TRACE(name);
+      expect_same(one, train(plan, model, balanced), model);
+    }
+  }
+}
+
 TEST(RuntimeTrainer, ARankWhoseExpertsGetNoTokensTrainsOn) {
   // More ranks than the tokens of a micro-batch go to: some get none.
   Model model = deep(experts_model());

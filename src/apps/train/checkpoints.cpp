@@ -91,8 +91,8 @@ Checkpoints::Checkpoints(const Options& options, const Environment& environment,
                      .global_batch = plan.job.global_batch,
                      .data = whole_path(options.text("data")),
                      .settings = {}};
-  for (const char* name :
-       {"learning-rate", "min-learning-rate", "warm-up-iterations", "decay-iterations", "weight-decay", "clip-norm"})
+  for (const char* name : {"learning-rate", "min-learning-rate", "warm-up-iterations", "decay-iterations",
+                           "weight-decay", "clip-norm", "router-aux-loss"})
     facts_.training.settings[name] = options.text(name);
 }
 

@@ -93,6 +93,7 @@ runtime::TrainerSettings trainer_settings(const Options& options) {
                             .warm_up_iterations = options.integer("warm-up-iterations"),
                             .decay_iterations = options.integer("decay-iterations")},
           .clip_norm = options.number("clip-norm"),
+          .router_aux_loss = static_cast<float>(options.number("router-aux-loss")),
           .loss_scale = {.initial = options.number("loss-scale"), .window = options.integer("loss-scale-window")}};
 }
 

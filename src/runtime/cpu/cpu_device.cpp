@@ -246,6 +246,22 @@ class CpuStream final : public HostStream {
         1, {out(logits_gradient, shape.tokens * shape.experts)},
         [&](const Rows<1>& all) { cpu::route_backward(shape, routing, weight_gradients, all.floats[0]); }, 1);
   }
+  void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
+                     float* counts) override {
+    settle();
+    cpu::count_choices(shape, routing, sequence_length, counts);
+  }
+  void add_balance_gradient(const RoutingShape& shape, ConstValues logits, const float* counts,
+                            std::int64_t sequence_length, float factor, Values logits_gradient) override {
+    settle();
+    const Widened all_logits(*this, logits, shape.tokens * shape.experts);
+    by_rows<1>(
+        1, {in_out(logits_gradient, shape.tokens * shape.experts)},
+        [&](const Rows<1>& all) {
+          cpu::add_balance_gradient(shape, all_logits.floats(), counts, sequence_length, factor, all.floats[0]);
+        },
+        1);
+  }
   void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
                  Values sums) override {
     settle();

@@ -32,6 +32,9 @@ void swiglu_backward(float* input_to_gradient, const float* factors, float* grad
 void route(const RoutingShape& shape, const float* logits, const Routing& routing);
 void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
                     float* logits_gradient);
+void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length, float* counts);
+void add_balance_gradient(const RoutingShape& shape, const float* logits, const float* counts,
+                          std::int64_t sequence_length, float factor, float* logits_gradient);
 void adamw(const AdamWStep& step, bool decays, float gradient_factor, float* value, const float* gradient,
            float* first_moment, float* second_moment, std::int64_t count);
 

@@ -59,4 +59,34 @@ void route_backward(const RoutingShape& shape, const Routing& routing, const flo
     }
 }
 
+void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length, float* counts) {
+  std::fill_n(counts, shape.tokens / sequence_length * shape.experts, 0.0f);
+  for (std::int64_t expert = 0; expert < shape.experts; ++expert)
+    for (std::int32_t place = routing.offsets[expert]; place < routing.offsets[expert + 1]; ++place)
+      counts[routing.tokens[place] / sequence_length * shape.experts + expert] += 1.0f;
+}
+
+// The gradient of sum p_i c_i with respect to logit j is p_j (c_j - sum p_i c_i).
+void add_balance_gradient(const RoutingShape& shape, const float* logits, const float* counts,
+                          std::int64_t sequence_length, float factor, float* logits_gradient) {
+  std::vector<float> shares(static_cast<std::size_t>(shape.experts));
+  for (std::int64_t token = 0; token < shape.tokens; ++token) {
+    const float* const row = logits + token * shape.experts;
+    const float* const of_sequence = counts + token / sequence_length * shape.experts;
+    float* const gradient = logits_gradient + token * shape.experts;
+    const float largest = *std::max_element(row, row + shape.experts);
+    float sum = 0.0f;
+    float mean = 0.0f;
+    for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
+      float& share = shares[static_cast<std::size_t>(expert)];
+      share = std::exp(row[expert] - largest);
+      sum += share;
+      mean += share * of_sequence[expert];
+    }
+    mean /= sum;
+    for (std::int64_t expert = 0; expert < shape.experts; ++expert)
+      gradient[expert] += factor * shares[static_cast<std::size_t>(expert)] / sum * (of_sequence[expert] - mean);
+  }
+}
+
 }  // namespace sailor::runtime::cpu

@@ -192,6 +192,14 @@ class ComputingStream final : public CudaStream {
                       Values logits_gradient) override {
     cuda::route_backward(queue_, shape, routing, weight_gradients, logits_gradient);
   }
+  void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
+                     float* counts) override {
+    cuda::count_choices(queue_, shape, routing, sequence_length, counts);
+  }
+  void add_balance_gradient(const RoutingShape& shape, ConstValues logits, const float* counts,
+                            std::int64_t sequence_length, float factor, Values logits_gradient) override {
+    cuda::add_balance_gradient(queue_, shape, logits, counts, sequence_length, factor, logits_gradient);
+  }
   void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
                  Values sums) override {
     cuda::add_pairs(queue_, shape, places, pairs, width, sums);

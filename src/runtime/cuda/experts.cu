@@ -94,6 +94,54 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+// One thread per sequence and expert: its pairs are in a row, ordered by token.
+__global__ void __launch_bounds__(threads)
+    count_pairs(RoutingShape shape, Routing routing, std::int64_t sequence_length, float* counts) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (index >= shape.tokens / sequence_length * shape.experts) return;
+  const std::int64_t expert = index % shape.experts;
+  const std::int64_t token = index / shape.experts * sequence_length;
+  // The first place of the expert with this token or a later one.
+  const auto place_of = [&](std::int64_t wanted) {
+    std::int32_t first = routing.offsets[expert];
+    for (std::int32_t beyond = routing.offsets[expert + 1]; first < beyond;) {
+      const std::int32_t middle = first + (beyond - first) / 2;
+      if (routing.tokens[middle] < wanted)
+        first = middle + 1;
+      else
+        beyond = middle;
+    }
+    return first;
+  };
+  counts[index] = static_cast<float>(place_of(token + sequence_length) - place_of(token));
+}
+
+// One thread per token. The gradient of sum p_i c_i with respect to logit j is p_j (c_j - sum p_i c_i).
+template <class T>
+__global__ void __launch_bounds__(threads)
+    balance_gradient(RoutingShape shape, const T* logits, const float* counts, std::int64_t sequence_length,
+                     float factor, T* logits_gradient) {
+  const std::int64_t token = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (token >= shape.tokens) return;
+  const T* const row = logits + token * shape.experts;
+  const float* const of_sequence = counts + token / sequence_length * shape.experts;
+  T* const gradient = logits_gradient + token * shape.experts;
+  float largest = to_float(row[0]);
+  for (std::int64_t expert = 1; expert < shape.experts; ++expert) largest = fmaxf(largest, to_float(row[expert]));
+  float sum = 0.0f;
+  float mean = 0.0f;
+  for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
+    const float share = expf(to_float(row[expert]) - largest);
+    sum += share;
+    mean += share * of_sequence[expert];
+  }
+  mean /= sum;
+  for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
+    const float share = expf(to_float(row[expert]) - largest) / sum;
+    from_float(to_float(gradient[expert]) + factor * share * (of_sequence[expert] - mean), gradient[expert]);
+  }
+}
+
 template <class T, int N>
 __global__ void __launch_bounds__(threads)
     sum_pairs(RoutingShape shape, const std::int32_t* places, const T* pairs, std::int64_t width, T* sums) {
@@ -133,6 +181,21 @@ void route_backward(const Queue& queue, const RoutingShape& shape, const Routing
   with_type(logits_gradient.type, [&]<class T>(T) {
     launch(queue, {.grid = blocks_of_tokens(shape), .block = threads}, route_gradient<T>, shape, routing,
            weight_gradients, pointer<T>(logits_gradient));
+  });
+}
+
+void count_choices(const Queue& queue, const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
+                   float* counts) {
+  const std::int64_t all = shape.tokens / sequence_length * shape.experts;
+  launch(queue, {.grid = static_cast<unsigned>(rounds_up(all, threads)), .block = threads}, count_pairs, shape, routing,
+         sequence_length, counts);
+}
+
+void add_balance_gradient(const Queue& queue, const RoutingShape& shape, ConstValues logits, const float* counts,
+                          std::int64_t sequence_length, float factor, Values logits_gradient) {
+  with_type(logits.type, [&]<class T>(T) {
+    launch(queue, {.grid = blocks_of_tokens(shape), .block = threads}, balance_gradient<T>, shape, pointer<T>(logits),
+           counts, sequence_length, factor, pointer<T>(logits_gradient));
   });
 }
 

@@ -112,11 +112,11 @@ class Block final : public Layer {
     Tensor statistics2 = slot.take(kept_norm2_statistics);
     if (post_norm_) {
       normalize_backward(norm2_, slot.take(kept_sum), statistics2, gradient);
-      add(gradient, feed_forward_backward(normalized(norm1_, middle, statistics1), gradient, slot));
+      add(gradient, feed_forward_backward(micro_batch, normalized(norm1_, middle, statistics1), gradient, slot));
       normalize_backward(norm1_, middle, statistics1, gradient);
       add(gradient, attention_backward(micro_batch, input, gradient, slot));
     } else {
-      Tensor branch = feed_forward_backward(normalized(norm2_, middle, statistics2), gradient, slot);
+      Tensor branch = feed_forward_backward(micro_batch, normalized(norm2_, middle, statistics2), gradient, slot);
       normalize_backward(norm2_, middle, statistics2, branch, gradient.values());
       branch = attention_backward(micro_batch, normalized(norm1_, input, statistics1), gradient, slot);
       normalize_backward(norm1_, input, statistics1, branch, gradient.values());
@@ -350,9 +350,10 @@ class Block final : public Layer {
     return activated;
   }
 
-  Tensor feed_forward_backward(const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
+  Tensor feed_forward_backward(const MicroBatch& micro_batch, const Tensor& input, const Tensor& sum_gradient,
+                               Slot& slot) {
     Tensor gradient;
-    if (mixture_) gradient = mixture_->backward(expert_maps(), input, sum_gradient, slot);
+    if (mixture_) gradient = mixture_->backward(micro_batch, expert_maps(), input, sum_gradient, slot);
     if (feed_forward_ > 0) {
       Tensor dense = dense_backward(input, sum_gradient, slot);
       if (gradient.empty())

@@ -10,6 +10,8 @@ ExpertMixture::ExpertMixture(const Experts& experts, std::int64_t hidden, std::i
     : device_(context.device),
       shard_(context.tensor_parallel.shard),
       group_(context.tensor_parallel.group),
+      context_parallel_(context.context_parallel),
+      router_aux_loss_(context.router_aux_loss),
       type_(context.type),
       experts_(experts.count),
       per_token_(experts.per_token),
@@ -87,7 +89,26 @@ void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, 
   slot.experts = std::move(load);
 }
 
-Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
+void ExpertMixture::balance(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input,
+                            const Routing& routing, Tensor& logits_gradient) {
+  const RoutingShape shape = this->shape(input.shape()[0]);
+  const std::int64_t length = micro_batch.sequence_length;  // of this rank's parts of the sequences
+  const std::int64_t whole = length * context_parallel_.shard.count;
+  Tensor logits(*device_, {shape.tokens, experts_}, type_);
+  linear(router_map(shape), input.values(), maps.router->value, logits.values());
+  Tensor counts(*device_, {micro_batch.sequences, experts_}, DataType::float32);
+  stream().count_choices(shape, routing, length, counts.floats());
+  if (context_parallel_.group != nullptr)
+    context_parallel_.group->all_reduce_sum(stream(), counts.values(), counts.elements());
+  // Over the mean number of tokens that an expert gets; P_i is a mean over the sequence's tokens, which the weight of a
+  // token's loss accounts for, as it does for the mean over sequences.
+  const float over_mean = static_cast<float>(experts_) / static_cast<float>(whole * per_token_);
+  stream().add_balance_gradient(shape, logits.values(), counts.floats(), length,
+                                router_aux_loss_ * micro_batch.loss_weight * over_mean, logits_gradient.values());
+}
+
+Tensor ExpertMixture::backward(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input,
+                               const Tensor& sum_gradient, Slot& slot) {
   const RoutingShape shape = this->shape(input.shape()[0]);
   Tensor inner = slot.take(places_.inner);  // becomes its gradient
   Tensor indices = slot.take(places_.routing);
@@ -121,6 +142,7 @@ Tensor ExpertMixture::backward(const Maps& maps, const Tensor& input, const Tens
     const LinearShape router = router_map(shape);
     Tensor logits_gradient(*device_, {shape.tokens, experts_}, type_);
     stream().route_backward(shape, routing, weight_gradients.floats(), logits_gradient.values());
+    if (router_aux_loss_ > 0.0f) balance(micro_batch, maps, input, routing, logits_gradient);
     stream().linear_backward_parameters(router, input.values(), logits_gradient.values(), maps.router->gradient,
                                         nullptr);
     if (shard_.index == 0)

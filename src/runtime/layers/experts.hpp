@@ -15,6 +15,11 @@ namespace sailor::runtime {
 /// The experts of one block, each a SwiGLU map. In a tensor-parallel group every rank has its part of the inner values
 /// of all experts; the router is whole everywhere, and chooses the same on all ranks. In an expert-parallel group every
 /// rank has its part of the experts, and the router of each chooses for its own tokens.
+///
+/// So that no expert gets all tokens, the gradient is that of the cross-entropy plus LayerContext::router_aux_loss
+/// times the mean over sequences of sum f_i P_i over experts i (DeepSeek-AI 2024, DeepSeek-V3, equations 17 to 20): f_i
+/// is the number of the sequence's tokens that go to the expert over their mean, P_i the mean of its softmax over the
+/// sequence's tokens. Sequences count each for itself, so it does not depend on how a batch is divided.
 class ExpertMixture {
  public:
   /// Maps of the block. `input` holds (gate, then up; hidden) of one expert after the other, `output` (inner; hidden).
@@ -39,12 +44,16 @@ class ExpertMixture {
   /// device, which alone knows how many tokens each expert gets.
   void forward(const Maps& maps, const Tensor& input, Tensor& sum, Slot& slot);
   /// Adds to the parameters' gradients; this rank's part of the gradient of `input`, given that of the sum.
-  [[nodiscard]] Tensor backward(const Maps& maps, const Tensor& input, const Tensor& sum_gradient, Slot& slot);
+  [[nodiscard]] Tensor backward(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input,
+                                const Tensor& sum_gradient, Slot& slot);
 
  private:
   [[nodiscard]] Stream& stream() { return device_->main(); }
   [[nodiscard]] RoutingShape shape(std::int64_t tokens) const { return {tokens, experts_, per_token_}; }
   [[nodiscard]] Routing routing(const RoutingShape& shape, Tensor& indices, Tensor& weights) const;
+  /// Adds the gradient of the load-balancing loss.
+  void balance(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input, const Routing& routing,
+               Tensor& logits_gradient);
   /// The rows of the tokens, one for each pair.
   [[nodiscard]] Tensor of_pairs(const RoutingShape& shape, const Tensor& tokens, const Routing& routing);
   [[nodiscard]] LinearShape router_map(const RoutingShape& shape) const { return {shape.tokens, hidden_, experts_}; }
@@ -78,6 +87,8 @@ class ExpertMixture {
   Device* device_;
   Shard shard_;
   Group* group_;
+  ContextParallel context_parallel_;
+  float router_aux_loss_;
   DataType type_;
   std::int64_t experts_;  // of all ranks
   std::int64_t per_token_;
