@@ -210,7 +210,7 @@ Result<void> train(const Options& options, const Environment& environment, const
   auto samples =
       runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, settings.seed);
   SAILOR_CHECK(agree(started.control, samples));
-  if (speaks) warn_of_training_options(options, plan, *samples, settings);
+  if (speaks) warn_of_training_options(options, plan, model, *samples, settings);
 
   const auto opened = open_device({.on_gpus = choice.on_gpus,
                                    .precision = plan.job.precision,

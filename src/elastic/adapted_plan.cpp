@@ -68,6 +68,7 @@ Result<Plan> adapt_plan(const Plan& plan, std::span<const MemberFacts> members) 
   const auto with = [&](const std::vector<Pipeline>& pipelines) {
     Plan made = plan;
     made.pipelines = pipelines;
+    made.sharding_degree = 0;  // all replicas, however many they are
     made.prediction.reset();
     made.prediction_is_stale = false;
     return made;

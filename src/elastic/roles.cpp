@@ -79,8 +79,8 @@ struct UnitKey {
 
 struct Unit {
   const Stage* stage = nullptr;
-  int experts = 0;           // expert-parallel index of the first rank
-  std::vector<int> ranks{};  // ascending
+  std::pair<int, int> experts{};  // expert-parallel index of the first rank, and degree
+  std::vector<int> ranks{};       // ascending
 };
 
 /// `whole`: stages, whose groups exchange parts of sequences and belong on one host; else groups.
@@ -88,7 +88,7 @@ std::map<UnitKey, Unit> units_of(const Plan& plan, bool whole) {
   std::map<UnitKey, Unit> units;
   for (const RankRole& role : rank_roles(plan)) {
     Unit& unit = units[{role.pipeline, role.stage, whole ? 0 : role.context_parallel_index}];
-    if (unit.ranks.empty()) unit.experts = role.expert_parallel_index;
+    if (unit.ranks.empty()) unit.experts = {role.expert_parallel_index, plan.expert_parallel};
     unit.stage = &stage_of(plan, role);
     unit.ranks.push_back(role.rank);
   }

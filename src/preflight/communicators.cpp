@@ -25,6 +25,10 @@ Communicators count_communicators(const Plan& plan, const Model& model) {
     for (int& count : of_rank) ++count;
     found.of_job += plan.ranks() / plan.context_parallel;
   }
+  if (plan.expert_parallel > 1) {
+    for (int& count : of_rank) ++count;
+    found.of_job += plan.ranks() / plan.expert_parallel;
+  }
   if (!of_rank.empty()) found.most_per_rank = *std::max_element(of_rank.begin(), of_rank.end());
   return found;
 }

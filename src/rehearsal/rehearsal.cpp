@@ -82,7 +82,8 @@ double usual_slowdown(const Plan& plan, Seconds iteration, int ranks_per_host, i
       for (int chunk = 0; chunk < stage.chunks(); ++chunk) layers += stage.chunk(chunk).size();
       const double passes = 2.0 * pipeline.micro_batches * layers;
       const double rank = passes * (wait_s + (stage.tensor_parallel > 1 ? 2.0 * group_sum_s : 0.0) +
-                                    (plan.context_parallel > 1 ? 2.5 * group_sum_s : 0.0)) +
+                                    (plan.context_parallel > 1 ? 2.5 * group_sum_s : 0.0) +
+                                    (plan.expert_parallel > 1 ? 4.0 * group_sum_s : 0.0)) +
                           4.0 * message_s * pipeline.micro_batches * stage.chunks();
       busy += rank * plan.ranks_of(stage) * pipeline.count;
     }

@@ -50,6 +50,13 @@ struct ExpertLoad {
   [[nodiscard]] std::int64_t pairs() const { return offsets.back(); }
 };
 
+/// How evenly routers spread tokens, summed over forward passes of blocks with experts.
+struct RoutingLoads {
+  int passes = 0;
+  double experts = 0.0;  ///< tokens of the busiest expert over the mean of all experts, summed over passes
+  double ranks = 0.0;    ///< the same of the ranks of the expert-parallel group
+};
+
 /// Tensors that a layer keeps from one forward pass until the backward pass.
 class Slot {
  public:
@@ -109,6 +116,7 @@ struct LayerContext {
   Recompute recompute = Recompute::none;
   /// Coefficient of the load-balancing loss of routers, see ExpertMixture; 0: none.
   float router_aux_loss = 0.0f;
+  RoutingLoads* loads = nullptr;  ///< layers with experts add to it; null: nobody wants to know
   /// Data type of activations, of their gradients and of parameters' values.
   DataType type = DataType::float32;
 };

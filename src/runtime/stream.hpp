@@ -130,6 +130,15 @@ struct Routing {
   float* weights = nullptr;         ///< (pairs) with which a token adds up what its experts say
 };
 
+/// A loss that spreads tokens over experts: factor times the sum of p_i c_i over experts i, where p is the softmax of a
+/// token's logits and c (`counts`) are constants of its sequence.
+struct RoutingBalance {
+  ConstValues logits = nullptr;      ///< (tokens, experts)
+  const float* counts = nullptr;     ///< (sequences, experts)
+  std::int64_t sequence_length = 1;  ///< tokens of a sequence
+  float factor = 0.0f;
+};
+
 /// One step of AdamW (Loshchilov & Hutter 2019, decoupled weight decay).
 struct AdamWStep {
   float learning_rate = 1e-3f;
@@ -240,15 +249,12 @@ class Stream {
   /// their weights are the softmax over the chosen (Jiang et al. 2024, Mixtral, section 2.1). Writes all of `routing`.
   virtual void route(const RoutingShape& shape, ConstValues logits, const Routing& routing) = 0;
   /// logits_gradient (tokens, experts) from the gradients of the weights (pairs); 0 for experts that were not chosen.
+  /// `balance` (null: none) adds its part before anything is rounded.
   virtual void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
-                              Values logits_gradient) = 0;
+                              const RoutingBalance* balance, Values logits_gradient) = 0;
   /// counts (sequences, experts) = tokens of each sequence of `sequence_length` tokens that go to each expert.
   virtual void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
                              float* counts) = 0;
-  /// logits_gradient (tokens, experts) += factor times the gradient of sum of p_i c_i over experts i, where p is the
-  /// softmax of a token's logits and c (`counts`) are constants of its sequence.
-  virtual void add_balance_gradient(const RoutingShape& shape, ConstValues logits, const float* counts,
-                                    std::int64_t sequence_length, float factor, Values logits_gradient) = 0;
   /// sums (tokens, width) += the rows of each token's pairs, of `pairs` (pairs, width).
   virtual void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
                          Values sums) = 0;

@@ -187,10 +187,13 @@ Timeline gather_timeline(TimelineRecorder& recorder, Control& control) {
   return timeline;
 }
 
-IterationSummary gather_summary(TimelineRecorder& recorder, const Device& device, Control& control) {
-  std::string mine = fmt::format("{} {}", device.memory_use().peak.value(), device.peak_memory_of_process().value());
+IterationSummary gather_summary(TimelineRecorder& recorder, const Device& device, const RoutingLoads& loads,
+                                Control& control) {
+  std::string mine = fmt::format("{} {} {} {} {}", device.memory_use().peak.value(),
+                                 device.peak_memory_of_process().value(), loads.passes, loads.experts, loads.ranks);
   for (const Seconds time : recorder.parts()) fmt::format_to(std::back_inserter(mine), " {}", time.value());
   IterationSummary summary;
+  double passes = 0.0;
   const std::vector<std::string> texts = control.gather(mine);
   for (const std::string& text : texts) {
     std::istringstream values(text);
@@ -201,12 +204,17 @@ IterationSummary gather_summary(TimelineRecorder& recorder, const Device& device
     };
     summary.peak_tensor_memory = std::max(summary.peak_tensor_memory, Bytes(next()));
     summary.peak_resident_memory = std::max(summary.peak_resident_memory, Bytes(next()));
+    passes += next();
+    summary.expert_load += next();
+    summary.expert_imbalance += next();
     for (std::size_t part = 0; part < part_count; ++part) {
       const Seconds time(next());
       summary.mean[part] += time / static_cast<double>(texts.size());
       summary.slowest[part] = std::max(summary.slowest[part], time);
     }
   }
+  summary.expert_load /= std::max(1.0, passes);
+  summary.expert_imbalance /= std::max(1.0, passes);
   return summary;
 }
 

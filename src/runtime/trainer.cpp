@@ -91,6 +91,7 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
                    .expert_parallel = {.shard = {role_.expert_parallel_index, plan_.expert_parallel},
                                        .group = expert_group_.get()},
                    .router_aux_loss = settings.router_aux_loss,
+                   .loads = &loads_,
                    .type = state.type()},
       StageHooks{.before_layer = [this](int layer, Pass pass) { before_layer(layer, pass); },
                  .after_layer = [this](int layer, Pass pass) { after_layer(layer, pass); }},
@@ -170,6 +171,7 @@ IterationResult Trainer::run(bool stop) {
   const auto start = Clock::now();
   const std::int64_t iteration = state_.iteration();
   timeline_.begin();
+  loads_ = {};
   Stream& main = device_.main();
   stage_->parameters().zero_gradients();
   main.zero(loss_sum_.data(), loss_sum_.bytes());

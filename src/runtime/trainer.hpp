@@ -85,7 +85,7 @@ class Trainer {
   [[nodiscard]] TimelineRecorder& timeline() { return timeline_; }
   /// Collective: timeline and summary of the last run() over all ranks, on rank 0.
   [[nodiscard]] Timeline gather_timeline() { return runtime::gather_timeline(timeline_, world_.control); }
-  [[nodiscard]] IterationSummary summary() { return gather_summary(timeline_, device_, world_.control); }
+  [[nodiscard]] IterationSummary summary() { return gather_summary(timeline_, device_, loads_, world_.control); }
   /// Number of communicators of this rank, not counting the world.
   [[nodiscard]] std::size_t communicators() const;
 
@@ -136,6 +136,7 @@ class Trainer {
   std::vector<ChunkLinks> links_;  // by chunk
   std::vector<OutgoingLink*> outgoing_;
   std::unique_ptr<TokenFeed> feed_;  // only on stages at an end of the model
+  RoutingLoads loads_;               // of this iteration
   std::unique_ptr<StageLayers> stage_;
   std::unique_ptr<GradientReducer> reducer_;
   Tensor loss_sum_;

@@ -71,7 +71,7 @@ class Group {
   /// multiple of size(). The arrays must not overlap.
   virtual void all_to_all(Stream& stream, ConstValues from, Values to, std::int64_t count);
   /// The same with slices of any sizes, one after the other in either array. What a rank sends to another must be as
-  /// much as that one receives from it.
+  /// much as that one receives from it, and may be nothing. The arrays must not overlap.
   virtual void all_to_all(Stream& stream, ConstValues from, Values to, const SliceSizes& sizes) = 0;
 };
 

@@ -96,7 +96,7 @@ void add_experts(std::vector<DeviceCase>& cases) {
              bench.keep(weights);
              const Tensor weight_gradients = bench.floats(shape.pairs());
              Tensor logits_gradient = bench.poisoned(shape.tokens * shape.experts);
-             bench.stream().route_backward(shape, routing, weight_gradients.values().floats(),
+             bench.stream().route_backward(shape, routing, weight_gradients.values().floats(), nullptr,
                                            logits_gradient.values());
              bench.keep(logits_gradient);
              for (const std::int64_t length : {std::int64_t{1}, shape.tokens / 2, shape.tokens}) {
@@ -104,10 +104,10 @@ void add_experts(std::vector<DeviceCase>& cases) {
                Tensor counts = bench.poisoned(shape.tokens / length * shape.experts, DataType::float32);
                bench.stream().count_choices(shape, routing, length, counts.floats());
                bench.keep(counts);
-               Tensor more = bench.noise(shape.tokens * shape.experts);
-               bench.stream().add_balance_gradient(shape, logits.values(), counts.floats(), length, 0.3f,
-                                                   more.values());
-               bench.keep(more);
+               const RoutingBalance balance{logits.values(), counts.floats(), length, 0.3f};
+               bench.stream().route_backward(shape, routing, weight_gradients.values().floats(), &balance,
+                                             logits_gradient.values());
+               bench.keep(logits_gradient);
              }
              Tensor sums = bench.noise(shape.tokens * width);
              bench.stream().add_pairs(shape, routing.places, bench.noise(shape.pairs() * width).values(), width,

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -143,27 +144,19 @@ class WrappedStream : public Base {
             [=](Stream& inner) { inner.route(shape, logits, routing); });
   }
   void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
-                      Values logits_gradient) override {
+                      const RoutingBalance* balance, Values logits_gradient) override {
     operate({"routing, backward",
              {shape.tokens, shape.experts},
              0.0,
              traffic(logits_gradient.type, shape.tokens * shape.experts, 1)},
-            [=](Stream& inner) { inner.route_backward(shape, routing, weight_gradients, logits_gradient); });
+            [=, kept = balance != nullptr ? std::optional(*balance) : std::nullopt](Stream& inner) {
+              inner.route_backward(shape, routing, weight_gradients, kept ? &*kept : nullptr, logits_gradient);
+            });
   }
   void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
                      float* counts) override {
     operate({"choices of experts", {shape.tokens, shape.experts}, 0.0, traffic(DataType::int32, shape.pairs(), 1)},
             [=](Stream& inner) { inner.count_choices(shape, routing, sequence_length, counts); });
-  }
-  void add_balance_gradient(const RoutingShape& shape, ConstValues logits, const float* counts,
-                            std::int64_t sequence_length, float factor, Values logits_gradient) override {
-    operate({"balance, backward",
-             {shape.tokens, shape.experts},
-             0.0,
-             traffic(logits.type, 3 * shape.tokens * shape.experts, 1)},
-            [=](Stream& inner) {
-              inner.add_balance_gradient(shape, logits, counts, sequence_length, factor, logits_gradient);
-            });
   }
   void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
                  Values sums) override {

@@ -10,8 +10,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "core/files.hpp"
 #include "model/model.hpp"
@@ -442,6 +444,32 @@ TEST_F(Training, ExpertsAreDividedAmongRanksAndAgainOtherwiseAfterARestart) {
   ASSERT_EQ(shell(train_command(4, keep + "--iterations 20")), 0) << errors();
   expect_as_whole();
   EXPECT_NE(errors().find("goes on at iteration 13 from "), std::string::npos) << errors();
+}
+
+TEST_F(Training, ALoadBalancingLossSpreadsTokensOverExperts) {
+  write_plan("test-experts", 2, {{.micro_batches = 2, .bounds = {0, 6}, .count = 2}}, 1, 2);
+  // Mean over the last ten iterations of what the busiest expert, and the busiest rank, get over the mean.
+  const auto loads = [&](const std::string& options) {
+    const std::string file = path("metrics.jsonl");
+    fs::remove(file);
+    EXPECT_EQ(shell(train_command(2, fmt::format("--iterations 40 --metrics {} {}", file, options))), 0) << errors();
+    std::pair<double, double> loads;
+    std::istringstream lines(read_text_file(file).value());
+    for (std::string line; std::getline(lines, line);) {
+      const auto metrics = nlohmann::json::parse(line);
+      if (metrics.at("iteration") < 30) continue;
+      loads.first += metrics.at("expert_load").get<double>() / 10;
+      loads.second += metrics.at("expert_imbalance").get<double>() / 10;
+    }
+    return loads;
+  };
+  const auto [experts, ranks] = loads("");
+  const auto [balanced_experts, balanced_ranks] = loads("--router-aux-loss 0.5");
+  EXPECT_GT(experts, 1.2);
+  EXPECT_GE(ranks, 1.0);
+  EXPECT_LE(ranks, 2.0);
+  EXPECT_LT(balanced_experts - 1.0, 0.8 * (experts - 1.0));
+  EXPECT_GE(balanced_ranks, 1.0);
 }
 
 TEST_F(Training, ADamagedCheckpointIsNotPassedOverInSilence) {

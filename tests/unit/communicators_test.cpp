@@ -1,68 +1,53 @@
-// The preflight's number of communicators against what the runtime would make.
+// The preflight's number of communicators against those that trainers make.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "preflight/communicators.hpp"
-#include "runtime/gradient_groups.hpp"
-#include "tests/unit/runtime_models.hpp"
+#include "tests/unit/trainer_runs.hpp"
 
 namespace sailor::preflight {
 namespace {
 
-struct Part {
-  int count = 1;
-  std::vector<std::pair<int, int>> stages;  // layers, tensor-parallel degree
-};
+using namespace runtime::test;  // NOLINT(google-build-using-namespace): their plans and trainings
 
-Plan plan_of(const Model& model, const std::vector<Part>& parts) {
-  Plan plan;
-  plan.job = {.model = model.name, .global_batch = 8, .sequence_length = 8};
-  for (const Part& part : parts) {
-    Pipeline pipeline{.count = part.count, .micro_batches = 1, .stages = {}};
-    int first = 0;
-    for (const auto& [layers, degree] : part.stages) {
-      pipeline.stages.push_back({.layers = {first, first + layers}, .gpu = "cpu", .tensor_parallel = degree});
-      first += layers;
-    }
-    plan.pipelines.push_back(std::move(pipeline));
+/// Of the rank with most, the world's included.
+int made_by_trainers(const Plan& plan, const Model& model) {
+  int most = 0;
+  std::mutex mutex;
+  run_ranks(plan.ranks(), [&](const runtime::World& world) {
+    const auto device = runtime::make_cpu_device();
+    const auto samples = runtime::Samples::open(corpus().prefix(), sequence_length, model.vocabulary, 5);
+    if (!samples) throw std::runtime_error(samples.error().message());
+    runtime::TrainingState state(plan, model, world.rank(), *device);
+    runtime::Trainer trainer(state, settings_of({}), world, &*samples);
+    const std::scoped_lock lock(mutex);
+    most = std::max(most, static_cast<int>(trainer.communicators()) + 1);
+  });
+  return most;
+}
+
+TEST(CountCommunicators, IsWhatTrainersMake) {
+  for (const Model& small : {gpt_model(), opt_model(), llama_model(), experts_model()}) {
+    const Model model = deep(small);
+    std::vector<Named> plans = divisions(model.layers());
+    if (model.experts.count > 0) plans = expert_divisions(model.layers());
+    for (const auto& [name, plan] : plans)
+      EXPECT_EQ(count_communicators(plan, model).most_per_rank, made_by_trainers(plan, model))
+          << model.name << ", " << name;
   }
-  return plan;
 }
 
-/// Of the rank with most: the groups it sums in, its tensor-parallel group, the world.
-int made_by_runtime(const Plan& plan, const Model& model) {
-  const runtime::ParameterMap map(plan, model);
-  std::vector<int> of_rank(static_cast<std::size_t>(plan.ranks()), 1);
-  for (const runtime::GradientGroup& group : map.groups())
-    if (group.ranks.size() > 1)
-      for (const int rank : group.ranks) ++of_rank[static_cast<std::size_t>(rank)];
-  for (int rank = 0; rank < plan.ranks(); ++rank)
-    if (map.degree(rank) > 1) ++of_rank[static_cast<std::size_t>(rank)];
-  return *std::max_element(of_rank.begin(), of_rank.end());
-}
-
-TEST(CountCommunicators, IsWhatTheRuntimeMakes) {
-  // All of 4 layers but LLaMA's may have more: the last stage takes the rest.
-  const std::vector<std::vector<Part>> plans{
-      {{1, {{4, 1}}}},
-      {{3, {{4, 1}}}},
-      {{2, {{2, 1}, {2, 1}}}},
-      {{1, {{4, 2}}}},
-      {{2, {{2, 2}, {2, 2}}}},
-      {{1, {{2, 2}, {2, 1}}}, {1, {{2, 1}, {2, 2}}}},
-      {{1, {{4, 4}}}, {2, {{1, 2}, {3, 1}}}},
-      {{1, {{1, 1}, {1, 1}, {1, 1}, {1, 1}}}, {1, {{2, 2}, {2, 1}}}},
-  };
-  for (const Model& model : {runtime::test::gpt_model(), runtime::test::opt_model(), runtime::test::untied_model(),
-                             runtime::test::llama_model()})
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-      std::vector<Part> parts = plans[i];
-      for (Part& part : parts) part.stages.back().first += model.layers() - 4;
-      const Plan plan = plan_of(model, parts);
-      EXPECT_EQ(count_communicators(plan, model).most_per_rank, made_by_runtime(plan, model))
-          << model.name << ", plan " << i;
-    }
+TEST(CountCommunicators, AddsUpThoseOfTheJob) {
+  // Two stages of two ranks in two copies; every sequence in two parts; experts over parts and copies.
+  Plan plan = in_parts(2, plan_of({{6, 1, {{{{0, 3}}, 2}, {{{3, 6}}}}, 2}}));
+  const Model model = deep(experts_model());
+  const int undivided = count_communicators(plan, model).of_job;
+  plan.expert_parallel = 4;
+  // Four ranks share what is not an expert's: still a group for each tensor-parallel index of both stages. Nobody
+  // shares experts; they were summed in the same groups.
+  EXPECT_EQ(count_communicators(plan, model).of_job, undivided + plan.ranks() / 4);
 }
 
 }  // namespace

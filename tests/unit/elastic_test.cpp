@@ -67,6 +67,8 @@ TEST(AdaptedPlan, KeepsTheGlobalBatchForAnyNumberOfDevices) {
                {.count = 2, .micro_batches = 3, .stages = {stage(0, 3), stage(3, 6)}}}),
   };
   for (std::size_t i = plans.size() - 2; i < plans.size(); ++i) plans[i].expert_parallel = 2;
+  plans[0].optimizer_sharding = OptimizerSharding::zero1;
+  plans[0].sharding_degree = 4;  // all replicas, of which there will be others
   int made = 0;
   for (const Plan& plan : plans)
     for (int devices = 1; devices <= 12; ++devices) {
@@ -270,6 +272,24 @@ TEST(Roles, GroupsThatExchangeSequencesMoveTogether) {
   const auto order = assign_ranks(plan, members, &before);
   ASSERT_TRUE(order) << order.error().message();
   for (std::size_t rank = 0; rank < 8; ++rank) EXPECT_EQ(members[(*order)[rank]].host, rank < 4 ? "n2" : "n1");
+}
+
+TEST(Roles, RanksWithOtherExpertsAreNotTakenForThoseOfAUnit) {
+  // Four copies, on a host each; the second is lost. The others have parts 0, 0 and 1 of the experts.
+  Plan old = plan_of({{.count = 4, .micro_batches = 4, .stages = {stage(0, 6)}}});
+  old.expert_parallel = 2;
+  auto members = members_on({{"n0", 1, "A100-40"}, {"n2", 1, "A100-40"}, {"n3", 1, "A100-40"}});
+  const EpochBefore before{.plan = old, .ranks = {0, 2, 3}};
+  Plan plan = old;
+  plan.pipelines[0].count = 2;
+  const auto order = assign_ranks(plan, members, &before);
+  ASSERT_TRUE(order) << order.error().message();
+  EXPECT_EQ((*order)[0], 0U);  // stays
+  EXPECT_EQ((*order)[1], 2U);  // has the second part
+  // Under another degree nobody has what ranks have now.
+  plan.pipelines[0].count = 3;
+  plan.expert_parallel = 3;
+  EXPECT_TRUE(assign_ranks(plan, members, &before));
 }
 
 TEST(Roles, DevicesOfUnknownTypeAreRefusedWithTheOptionThatNamesThem) {

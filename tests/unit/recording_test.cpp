@@ -60,6 +60,16 @@ TEST(Metrics, ALineHasEverythingInSiUnits) {
     EXPECT_EQ(parts.at("slowest").at(part), 0.0) << part;
 }
 
+TEST(Metrics, LinesOfModelsWithExpertsHaveTheirLoads) {
+  IterationMetrics metrics = sample(3);
+  EXPECT_FALSE(nlohmann::json::parse(metrics_line(metrics, "now")).contains("expert_load"));
+  metrics.summary->expert_load = 1.5;
+  metrics.summary->expert_imbalance = 1.25;
+  const json line = nlohmann::json::parse(metrics_line(metrics, "now"));
+  EXPECT_EQ(line.at("expert_load"), 1.5);
+  EXPECT_EQ(line.at("expert_imbalance"), 1.25);
+}
+
 TEST(Metrics, LinesOfElasticTrainingsNameTheEpoch) {
   IterationMetrics metrics = sample(3);
   EXPECT_FALSE(nlohmann::json::parse(metrics_line(metrics, "now")).contains("epoch"));
@@ -230,7 +240,7 @@ TEST(TimelineRecorder, RanksAreGatheredWithOneOrigin) {
     if (world.rank() != 1) pause();  // the first to begin is rank 1
     iterate(recorder, *device);
     const Timeline timeline = gather_timeline(recorder, world.control);
-    const runtime::IterationSummary summary = gather_summary(recorder, *device, world.control);
+    const runtime::IterationSummary summary = gather_summary(recorder, *device, runtime::RoutingLoads{}, world.control);
     if (world.rank() != 0) {
       EXPECT_TRUE(timeline.events.empty());
       return;

@@ -206,6 +206,8 @@ void Checkpoints::warn_of_changes(const std::optional<runtime::TrainingFacts>& b
   for (const auto& [name, value] : now.settings)
     if (const auto then = before->settings.find(name); then != before->settings.end())
       compare("--" + name, then->second, value, "");
+    else if (name == "router-aux-loss")  // of checkpoints from before there was one
+      compare("--" + name, std::string("0"), value, "");
 }
 
 void Checkpoints::begin(std::int64_t next_iteration) {

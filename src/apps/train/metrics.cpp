@@ -41,6 +41,10 @@ std::string metrics_line(const IterationMetrics& metrics, const std::string& tim
                                                              {"mean", seconds_of(metrics.summary->mean)}}
                                               : ordered_json()},
                     {"timestamp", timestamp}};
+  if (metrics.summary && metrics.summary->expert_load > 0.0) {
+    line["expert_load"] = metrics.summary->expert_load;
+    line["expert_imbalance"] = metrics.summary->expert_imbalance;
+  }
   if (metrics.epoch) line["epoch"] = *metrics.epoch;
   return line.dump();
 }

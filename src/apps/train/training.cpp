@@ -97,10 +97,12 @@ runtime::TrainerSettings trainer_settings(const Options& options) {
           .loss_scale = {.initial = options.number("loss-scale"), .window = options.integer("loss-scale-window")}};
 }
 
-void warn_of_training_options(const Options& options, const Plan& plan, const runtime::Samples& samples,
-                              const runtime::TrainerSettings& settings) {
+void warn_of_training_options(const Options& options, const Plan& plan, const Model& model,
+                              const runtime::Samples& samples, const runtime::TrainerSettings& settings) {
   warn_of_little_data(plan, samples, options);
   warn_of_learning_rate(settings.learning_rate);
+  if (settings.router_aux_loss > 0.0f && model.experts.count == 0)
+    spdlog::warn("--router-aux-loss does nothing: {} has no experts", model.name);
 }
 
 std::vector<std::string> files_of_run(const Options& options) {

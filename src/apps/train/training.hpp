@@ -39,8 +39,8 @@ Result<TrainingInputs> read_training_inputs(const Options& options, const Enviro
 runtime::TrainerSettings trainer_settings(const Options& options);
 
 /// Warnings about what was asked for, on the rank that speaks.
-void warn_of_training_options(const Options& options, const Plan& plan, const runtime::Samples& samples,
-                              const runtime::TrainerSettings& settings);
+void warn_of_training_options(const Options& options, const Plan& plan, const Model& model,
+                              const runtime::Samples& samples, const runtime::TrainerSettings& settings);
 
 /// The files that a run reads, which must not be overwritten.
 std::vector<std::string> files_of_run(const Options& options);

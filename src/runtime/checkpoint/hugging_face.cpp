@@ -160,6 +160,7 @@ Result<void> export_hugging_face(CheckpointReader& checkpoint, const Model& mode
 }
 
 Result<void> import_hugging_face(const fs::path& folder, const Model& model, const fs::path& checkpoint) {
+  SAILOR_CHECK(check_supported(model));
   const auto foreign = foreign_tensors(model);
   if (!foreign) return fail(foreign.error());
   const auto config = read_text_file(folder / "config.json");

@@ -240,27 +240,23 @@ class CpuStream final : public HostStream {
     cpu::route(shape, all_logits.floats(), routing);
   }
   void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
-                      Values logits_gradient) override {
+                      const RoutingBalance* balance, Values logits_gradient) override {
     settle();
+    const std::int64_t count = shape.tokens * shape.experts;
+    const Widened logits(*this, balance != nullptr ? balance->logits : ConstValues(nullptr),
+                         balance != nullptr ? count : 0);
     by_rows<1>(
-        1, {out(logits_gradient, shape.tokens * shape.experts)},
-        [&](const Rows<1>& all) { cpu::route_backward(shape, routing, weight_gradients, all.floats[0]); }, 1);
+        1, {out(logits_gradient, count)},
+        [&](const Rows<1>& all) {
+          cpu::route_backward(shape, routing, weight_gradients, all.floats[0]);
+          if (balance != nullptr) cpu::add_balance_gradient(shape, *balance, logits.floats(), all.floats[0]);
+        },
+        1);
   }
   void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
                      float* counts) override {
     settle();
     cpu::count_choices(shape, routing, sequence_length, counts);
-  }
-  void add_balance_gradient(const RoutingShape& shape, ConstValues logits, const float* counts,
-                            std::int64_t sequence_length, float factor, Values logits_gradient) override {
-    settle();
-    const Widened all_logits(*this, logits, shape.tokens * shape.experts);
-    by_rows<1>(
-        1, {in_out(logits_gradient, shape.tokens * shape.experts)},
-        [&](const Rows<1>& all) {
-          cpu::add_balance_gradient(shape, all_logits.floats(), counts, sequence_length, factor, all.floats[0]);
-        },
-        1);
   }
   void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
                  Values sums) override {

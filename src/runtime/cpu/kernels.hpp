@@ -33,8 +33,9 @@ void route(const RoutingShape& shape, const float* logits, const Routing& routin
 void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
                     float* logits_gradient);
 void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length, float* counts);
-void add_balance_gradient(const RoutingShape& shape, const float* logits, const float* counts,
-                          std::int64_t sequence_length, float factor, float* logits_gradient);
+/// logits_gradient += that of `balance`, whose logits are `logits`.
+void add_balance_gradient(const RoutingShape& shape, const RoutingBalance& balance, const float* logits,
+                          float* logits_gradient);
 void adamw(const AdamWStep& step, bool decays, float gradient_factor, float* value, const float* gradient,
            float* first_moment, float* second_moment, std::int64_t count);
 

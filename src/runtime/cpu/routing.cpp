@@ -67,12 +67,12 @@ void count_choices(const RoutingShape& shape, const Routing& routing, std::int64
 }
 
 // The gradient of sum p_i c_i with respect to logit j is p_j (c_j - sum p_i c_i).
-void add_balance_gradient(const RoutingShape& shape, const float* logits, const float* counts,
-                          std::int64_t sequence_length, float factor, float* logits_gradient) {
+void add_balance_gradient(const RoutingShape& shape, const RoutingBalance& balance, const float* logits,
+                          float* logits_gradient) {
   std::vector<float> shares(static_cast<std::size_t>(shape.experts));
   for (std::int64_t token = 0; token < shape.tokens; ++token) {
     const float* const row = logits + token * shape.experts;
-    const float* const of_sequence = counts + token / sequence_length * shape.experts;
+    const float* const of_sequence = balance.counts + token / balance.sequence_length * shape.experts;
     float* const gradient = logits_gradient + token * shape.experts;
     const float largest = *std::max_element(row, row + shape.experts);
     float sum = 0.0f;
@@ -85,7 +85,8 @@ void add_balance_gradient(const RoutingShape& shape, const float* logits, const 
     }
     mean /= sum;
     for (std::int64_t expert = 0; expert < shape.experts; ++expert)
-      gradient[expert] += factor * shares[static_cast<std::size_t>(expert)] / sum * (of_sequence[expert] - mean);
+      gradient[expert] +=
+          balance.factor * shares[static_cast<std::size_t>(expert)] / sum * (of_sequence[expert] - mean);
   }
 }
 

@@ -189,16 +189,12 @@ class ComputingStream final : public CudaStream {
     cuda::route(queue_, shape, logits, routing, experts.data, weights.data);
   }
   void route_backward(const RoutingShape& shape, const Routing& routing, const float* weight_gradients,
-                      Values logits_gradient) override {
-    cuda::route_backward(queue_, shape, routing, weight_gradients, logits_gradient);
+                      const RoutingBalance* balance, Values logits_gradient) override {
+    cuda::route_backward(queue_, shape, routing, weight_gradients, balance, logits_gradient);
   }
   void count_choices(const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
                      float* counts) override {
     cuda::count_choices(queue_, shape, routing, sequence_length, counts);
-  }
-  void add_balance_gradient(const RoutingShape& shape, ConstValues logits, const float* counts,
-                            std::int64_t sequence_length, float factor, Values logits_gradient) override {
-    cuda::add_balance_gradient(queue_, shape, logits, counts, sequence_length, factor, logits_gradient);
   }
   void add_pairs(const RoutingShape& shape, const std::int32_t* places, ConstValues pairs, std::int64_t width,
                  Values sums) override {
@@ -440,6 +436,7 @@ class Gpu final : public CudaDevice {
       watch_->look();
       if (looks > 1000) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
+    watch_->check();  // operations of aborted communicators end, too
   }
 
   int index_;

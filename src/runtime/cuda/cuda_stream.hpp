@@ -25,6 +25,8 @@ class TransferWatch {
   virtual void begin() = 0;
   /// Throws TransportError if transfers have failed, or nothing has progressed for too long.
   virtual void look() = 0;
+  /// Throws TransportError if transfers have failed.
+  virtual void check() = 0;
 };
 
 class CudaDevice : public Device {

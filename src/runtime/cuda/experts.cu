@@ -73,24 +73,56 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+/// RoutingBalance's gradient with respect to the logits of a token: p_j (c_j - sum p_i c_i) times its factor.
+template <class T>
+struct Balance {
+  const T* logits = nullptr;  // null: there is none
+  const float* counts = nullptr;
+  std::int64_t sequence_length = 1;
+  float factor = 0.0f;
+};
+
 // One thread per token.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    route_gradient(RoutingShape shape, Routing routing, const float* weight_gradients, T* logits_gradient) {
+    route_gradient(RoutingShape shape, Routing routing, const float* weight_gradients, Balance<T> balance,
+                   T* logits_gradient) {
   const std::int64_t token = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (token >= shape.tokens) return;
   T* const row = logits_gradient + token * shape.experts;
   const std::int32_t* const places = routing.places + token * shape.per_token;
   float mean = 0.0f;
   for (int i = 0; i < shape.per_token; ++i) mean += routing.weights[places[i]] * weight_gradients[places[i]];
-  for (std::int64_t expert = 0; expert < shape.experts; ++expert) from_float(0.0f, row[expert]);
+
+  const bool balanced = balance.logits != nullptr;
+  const T* const logits = balanced ? balance.logits + token * shape.experts : nullptr;
+  const float* const counts = balanced ? balance.counts + token / balance.sequence_length * shape.experts : nullptr;
+  float largest = 0.0f;
+  float sum = 0.0f;
+  float mean_count = 0.0f;
+  if (balanced) {
+    largest = to_float(logits[0]);
+    for (std::int64_t expert = 1; expert < shape.experts; ++expert) largest = fmaxf(largest, to_float(logits[expert]));
+    for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
+      const float share = expf(to_float(logits[expert]) - largest);
+      sum += share;
+      mean_count += share * counts[expert];
+    }
+    mean_count /= sum;
+  }
+  const auto of_balance = [&](std::int64_t expert) {
+    if (!balanced) return 0.0f;
+    return balance.factor * expf(to_float(logits[expert]) - largest) / sum * (counts[expert] - mean_count);
+  };
+
+  for (std::int64_t expert = 0; expert < shape.experts; ++expert) from_float(of_balance(expert), row[expert]);
   for (int i = 0; i < shape.per_token; ++i) {
     std::int64_t expert = 0;  // the last whose pairs begin at this place or before it
     for (std::int64_t beyond = shape.experts; beyond - expert > 1;) {
       const std::int64_t middle = (expert + beyond) / 2;
       (routing.offsets[middle] <= places[i] ? expert : beyond) = middle;
     }
-    from_float(routing.weights[places[i]] * (weight_gradients[places[i]] - mean), row[expert]);
+    from_float(routing.weights[places[i]] * (weight_gradients[places[i]] - mean) + of_balance(expert), row[expert]);
   }
 }
 
@@ -114,32 +146,6 @@ __global__ void __launch_bounds__(threads)
     return first;
   };
   counts[index] = static_cast<float>(place_of(token + sequence_length) - place_of(token));
-}
-
-// One thread per token. The gradient of sum p_i c_i with respect to logit j is p_j (c_j - sum p_i c_i).
-template <class T>
-__global__ void __launch_bounds__(threads)
-    balance_gradient(RoutingShape shape, const T* logits, const float* counts, std::int64_t sequence_length,
-                     float factor, T* logits_gradient) {
-  const std::int64_t token = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (token >= shape.tokens) return;
-  const T* const row = logits + token * shape.experts;
-  const float* const of_sequence = counts + token / sequence_length * shape.experts;
-  T* const gradient = logits_gradient + token * shape.experts;
-  float largest = to_float(row[0]);
-  for (std::int64_t expert = 1; expert < shape.experts; ++expert) largest = fmaxf(largest, to_float(row[expert]));
-  float sum = 0.0f;
-  float mean = 0.0f;
-  for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
-    const float share = expf(to_float(row[expert]) - largest);
-    sum += share;
-    mean += share * of_sequence[expert];
-  }
-  mean /= sum;
-  for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
-    const float share = expf(to_float(row[expert]) - largest) / sum;
-    from_float(to_float(gradient[expert]) + factor * share * (of_sequence[expert] - mean), gradient[expert]);
-  }
 }
 
 template <class T, int N>
@@ -177,10 +183,13 @@ void route(const Queue& queue, const RoutingShape& shape, ConstValues logits, co
 }
 
 void route_backward(const Queue& queue, const RoutingShape& shape, const Routing& routing,
-                    const float* weight_gradients, Values logits_gradient) {
+                    const float* weight_gradients, const RoutingBalance* balance, Values logits_gradient) {
   with_type(logits_gradient.type, [&]<class T>(T) {
+    Balance<T> added;
+    if (balance != nullptr)
+      added = {pointer<T>(balance->logits), balance->counts, balance->sequence_length, balance->factor};
     launch(queue, {.grid = blocks_of_tokens(shape), .block = threads}, route_gradient<T>, shape, routing,
-           weight_gradients, pointer<T>(logits_gradient));
+           weight_gradients, added, pointer<T>(logits_gradient));
   });
 }
 
@@ -189,14 +198,6 @@ void count_choices(const Queue& queue, const RoutingShape& shape, const Routing&
   const std::int64_t all = shape.tokens / sequence_length * shape.experts;
   launch(queue, {.grid = static_cast<unsigned>(rounds_up(all, threads)), .block = threads}, count_pairs, shape, routing,
          sequence_length, counts);
-}
-
-void add_balance_gradient(const Queue& queue, const RoutingShape& shape, ConstValues logits, const float* counts,
-                          std::int64_t sequence_length, float factor, Values logits_gradient) {
-  with_type(logits.type, [&]<class T>(T) {
-    launch(queue, {.grid = blocks_of_tokens(shape), .block = threads}, balance_gradient<T>, shape, pointer<T>(logits),
-           counts, sequence_length, factor, pointer<T>(logits_gradient));
-  });
 }
 
 void add_pairs(const Queue& queue, const RoutingShape& shape, const std::int32_t* places, ConstValues pairs,

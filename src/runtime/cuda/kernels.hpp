@@ -49,11 +49,9 @@ void swiglu_backward(const Queue& queue, Values input_to_gradient, const float* 
 void route(const Queue& queue, const RoutingShape& shape, ConstValues logits, const Routing& routing,
            std::int32_t* experts, float* weights);
 void route_backward(const Queue& queue, const RoutingShape& shape, const Routing& routing,
-                    const float* weight_gradients, Values logits_gradient);
+                    const float* weight_gradients, const RoutingBalance* balance, Values logits_gradient);
 void count_choices(const Queue& queue, const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
                    float* counts);
-void add_balance_gradient(const Queue& queue, const RoutingShape& shape, ConstValues logits, const float* counts,
-                          std::int64_t sequence_length, float factor, Values logits_gradient);
 void add_pairs(const Queue& queue, const RoutingShape& shape, const std::int32_t* places, ConstValues pairs,
                std::int64_t width, Values sums);
 

@@ -76,7 +76,7 @@ class Communicators final : public TransferWatch {
   }
   /// Creates the communicator of rank `rank` of `size` ranks, which all must call this with the same id.
   ncclComm_t make(const std::string& minted, int rank, int size, const std::string& what) {
-    check_alive();
+    check();
     ncclUniqueId id{};
     if (minted.size() != sizeof(id.internal))
       throw TransportError(Cause::broken, fmt::format("no id came for {}", what));
@@ -143,14 +143,14 @@ class Communicators final : public TransferWatch {
     if (late) fail(Cause::timeout, fmt::format("no transfer ended within {:.0f} s", timeout_.value()));
     throw_failure();
   }
+  void check() override {
+    const std::scoped_lock lock(mutex_);
+    throw_failure();
+  }
 
  private:
   [[nodiscard]] bool is_late(Clock::time_point start) const {
     return Clock::now() - start > std::chrono::duration<double>(timeout_.value());
-  }
-  void check_alive() {
-    const std::scoped_lock lock(mutex_);
-    throw_failure();
   }
   // Requires the lock.
   void throw_failure() const {

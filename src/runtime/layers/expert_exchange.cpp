@@ -1,5 +1,8 @@
 #include "runtime/layers/expert_exchange.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -17,29 +20,74 @@ Tensor make_like(Device& device, const Tensor& rows, std::int64_t count) {
 
 std::size_t place(std::int64_t index) { return static_cast<std::size_t>(index); }
 
+/// The largest over the mean.
+double busiest(const std::vector<std::int64_t>& pairs) {
+  const auto all = static_cast<double>(std::accumulate(pairs.begin(), pairs.end(), std::int64_t{0}));
+  return all > 0.0 ? static_cast<double>(*std::max_element(pairs.begin(), pairs.end())) * std::ssize(pairs) / all : 1.0;
+}
+
 }  // namespace
+
+void add_loads(const std::vector<std::int64_t>& by_expert, const std::vector<std::int64_t>& by_rank,
+               RoutingLoads& loads) {
+  ++loads.passes;
+  loads.experts += busiest(by_expert);
+  loads.ranks += busiest(by_rank);
+}
 
 ExpertExchange::ExpertExchange(const LayerContext& context, std::int64_t experts)
     : device_(context.device),
       group_(context.expert_parallel.group),
       ranks_(context.expert_parallel.shard.count),
       experts_(experts),
-      held_(experts / ranks_) {}
+      held_(experts / ranks_),
+      offsets_(static_cast<std::int32_t*>(device_->allocate_host(bytes_of(DataType::int32, ranks_ * (experts_ + 1))))) {
+}
 
-ExpertLoad ExpertExchange::agree(const RoutingShape& shape, const Routing& routing) const {
-  // Offsets of all ranks.
+ExpertExchange::~ExpertExchange() { device_->release_host(offsets_); }
+
+std::span<const std::int32_t> ExpertExchange::gathered_offsets(const RoutingShape& shape,
+                                                               const Routing& routing) const {
   const std::int64_t each = experts_ + 1;
   const std::int64_t rank = group_->rank();
-  Tensor all(*device_, {ranks_, each}, DataType::int32);
-  device_->main().copy(all.integers() + rank * each, routing.offsets, bytes_of(DataType::int32, each));
-  group_->all_gather(device_->main(), all.values(), all.elements());
-  std::vector<std::int32_t> offsets(place(ranks_ * each));
-  device_->read(offsets.data(), all.data(), all.bytes());
+  {
+    Tensor all(*device_, {ranks_, each}, DataType::int32);
+    device_->main().copy(all.integers() + rank * each, routing.offsets, bytes_of(DataType::int32, each));
+    group_->all_gather(device_->main(), all.values(), all.elements());
+    device_->read(offsets_, all.data(), all.bytes());
+  }
+  const std::span offsets(offsets_, place(ranks_ * each));
+  const auto end_of = [&](std::int64_t other) { return offsets[place((other + 1) * each - 1)]; };
   // A device that does not compute (in a rehearsal) routes nothing: then each expert gets an equal share.
-  if (offsets[place((rank + 1) * each - 1)] != shape.pairs())
-    for (std::int64_t other = 0; other < ranks_; ++other)
+  const bool computes = end_of(rank) == shape.pairs();
+  for (std::int64_t other = 0; other < ranks_; ++other) {
+    const auto mine = offsets.subspan(place(other * each), place(each));
+    if (!computes)
       for (std::int64_t expert = 0; expert < each; ++expert)
-        offsets[place(other * each + expert)] = static_cast<std::int32_t>(shape.pairs() * expert / experts_);
+        mine[place(expert)] = static_cast<std::int32_t>(shape.pairs() * expert / experts_);
+    else if (mine.front() != 0 || end_of(other) != shape.pairs() || !std::is_sorted(mine.begin(), mine.end()))
+      throw TransportError(
+          TransportError::Cause::broken,
+          fmt::format("numbers of tokens for experts that cannot be came from rank {} of {}", other, ranks_));
+  }
+  return offsets;
+}
+
+ExpertLoad ExpertExchange::agree(const RoutingShape& shape, const Routing& routing, RoutingLoads* loads) const {
+  const std::int64_t each = experts_ + 1;
+  const std::int64_t rank = group_->rank();
+  const std::span<const std::int32_t> offsets = gathered_offsets(shape, routing);
+  if (loads != nullptr) {
+    std::vector<std::int64_t> by_expert(place(experts_), 0);
+    std::vector<std::int64_t> by_rank(place(ranks_), 0);
+    for (std::int64_t other = 0; other < ranks_; ++other)
+      for (std::int64_t expert = 0; expert < experts_; ++expert) {
+        const std::int64_t pairs = offsets[place(other * each + expert + 1)] - offsets[place(other * each + expert)];
+        by_expert[place(expert)] += pairs;
+        by_rank[place(expert / held_)] += pairs;
+      }
+    add_loads(by_expert, by_rank, *loads);
+  }
 
   ExpertLoad load;
   for (std::int64_t other = 0; other < ranks_; ++other) {
@@ -84,7 +132,7 @@ std::vector<std::int64_t> ExpertExchange::received(const ExpertLoad& load, std::
   return sizes;
 }
 
-Tensor ExpertExchange::by_expert(const ExpertLoad& load, Tensor by_rank) const {
+Tensor ExpertExchange::to_expert_order(const ExpertLoad& load, Tensor by_rank) const {
   if (held_ == 1) return by_rank;
   const std::int64_t width = width_of(by_rank);
   Tensor rows = make_like(*device_, by_rank, load.pairs());
@@ -95,7 +143,7 @@ Tensor ExpertExchange::by_expert(const ExpertLoad& load, Tensor by_rank) const {
   return rows;
 }
 
-Tensor ExpertExchange::by_rank(const ExpertLoad& load, Tensor by_expert) const {
+Tensor ExpertExchange::to_rank_order(const ExpertLoad& load, Tensor by_expert) const {
   if (held_ == 1) return by_expert;
   const std::int64_t width = width_of(by_expert);
   Tensor rows = make_like(*device_, by_expert, load.pairs());
@@ -114,18 +162,18 @@ Tensor ExpertExchange::arrived(const ExpertLoad& load, const Tensor& pairs) cons
 }
 
 Tensor ExpertExchange::to_experts(const ExpertLoad& load, const Tensor& pairs) const {
-  return by_expert(load, arrived(load, pairs));
+  return to_expert_order(load, arrived(load, pairs));
 }
 
 Tensor ExpertExchange::to_experts(const ExpertLoad& load, Tensor&& pairs) const {
   Tensor rows = arrived(load, pairs);
   pairs = Tensor();
-  return by_expert(load, std::move(rows));
+  return to_expert_order(load, std::move(rows));
 }
 
 Tensor ExpertExchange::to_tokens(const ExpertLoad& load, Tensor rows) const {
   const std::int64_t width = width_of(rows);
-  rows = by_rank(load, std::move(rows));
+  rows = to_rank_order(load, std::move(rows));
   Tensor pairs = make_like(*device_, rows, std::accumulate(load.sent.begin(), load.sent.end(), std::int64_t{0}));
   group_->all_to_all(device_->main(), rows.values(), pairs.values(), {received(load, width), sent(load, width)});
   return pairs;

@@ -5,20 +5,28 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/layer.hpp"
 
 namespace sailor::runtime {
 
+/// Adds a pass to `loads`: pairs of tokens and experts, by expert and by rank of the expert-parallel group.
+void add_loads(const std::vector<std::int64_t>& by_expert, const std::vector<std::int64_t>& by_rank,
+               RoutingLoads& loads);
+
 class ExpertExchange {
  public:
   /// `experts`: of the layer, a multiple of the group's size. Rank i of the group has the i-th part of them.
   ExpertExchange(const LayerContext& context, std::int64_t experts);
+  ~ExpertExchange();
+  ExpertExchange(const ExpertExchange&) = delete;
+  ExpertExchange& operator=(const ExpertExchange&) = delete;
 
   /// Collective: tells all ranks how many of this rank's pairs go to each expert. Waits for the device, which alone
-  /// knows.
-  [[nodiscard]] ExpertLoad agree(const RoutingShape& shape, const Routing& routing) const;
+  /// knows. Adds to `loads`, unless it is null. Throws TransportError.
+  [[nodiscard]] ExpertLoad agree(const RoutingShape& shape, const Routing& routing, RoutingLoads* loads) const;
   /// Collective: rows (pairs, width) of this rank's pairs, in the order of Routing -> rows of the pairs that go to this
   /// rank's experts, by expert, then by the rank that they come from.
   [[nodiscard]] Tensor to_experts(const ExpertLoad& load, const Tensor& pairs) const;
@@ -28,22 +36,25 @@ class ExpertExchange {
   [[nodiscard]] Tensor to_tokens(const ExpertLoad& load, Tensor rows) const;
 
  private:
+  /// Offsets of Routing of all ranks (ranks, experts + 1), from the device.
+  [[nodiscard]] std::span<const std::int32_t> gathered_offsets(const RoutingShape& shape, const Routing& routing) const;
   /// Calls use(number, by_rank, by_expert) for all pairs of a rank and an expert of this one: the first places of its
   /// `number` rows in the two orders.
   template <class Use>
   void for_blocks(const ExpertLoad& load, const Use& use) const;
   /// Rows that arrived, rank after rank.
   [[nodiscard]] Tensor arrived(const ExpertLoad& load, const Tensor& pairs) const;
-  [[nodiscard]] Tensor by_expert(const ExpertLoad& load, Tensor by_rank) const;
-  [[nodiscard]] Tensor by_rank(const ExpertLoad& load, Tensor by_expert) const;
+  [[nodiscard]] Tensor to_expert_order(const ExpertLoad& load, Tensor by_rank) const;
+  [[nodiscard]] Tensor to_rank_order(const ExpertLoad& load, Tensor by_expert) const;
   [[nodiscard]] std::vector<std::int64_t> sent(const ExpertLoad& load, std::int64_t width) const;
   [[nodiscard]] std::vector<std::int64_t> received(const ExpertLoad& load, std::int64_t width) const;
 
   Device* device_;
   Group* group_;
   std::int64_t ranks_;
-  std::int64_t experts_;  // of the layer
-  std::int64_t held_;     // of this rank
+  std::int64_t experts_;   // of the layer
+  std::int64_t held_;      // of this rank
+  std::int32_t* offsets_;  // pinned, so that the host's wait for them has a timeout: (ranks, experts + 1)
 };
 
 }  // namespace sailor::runtime

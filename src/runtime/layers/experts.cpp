@@ -12,6 +12,7 @@ ExpertMixture::ExpertMixture(const Experts& experts, std::int64_t hidden, std::i
       group_(context.tensor_parallel.group),
       context_parallel_(context.context_parallel),
       router_aux_loss_(context.router_aux_loss),
+      loads_(context.loads),
       type_(context.type),
       experts_(experts.count),
       per_token_(experts.per_token),
@@ -22,10 +23,16 @@ ExpertMixture::ExpertMixture(const Experts& experts, std::int64_t hidden, std::i
 }
 
 ExpertLoad ExpertMixture::load_of(const RoutingShape& shape, const Routing& routing) const {
-  if (exchange_) return exchange_->agree(shape, routing);
+  if (exchange_) return exchange_->agree(shape, routing, loads_);
   ExpertLoad load;
   load.offsets.resize(static_cast<std::size_t>(experts_ + 1));
   device_->read(load.offsets.data(), routing.offsets, bytes_of(DataType::int32, experts_ + 1));
+  if (loads_ != nullptr) {
+    std::vector<std::int64_t> pairs;
+    for (std::size_t expert = 0; expert + 1 < load.offsets.size(); ++expert)
+      pairs.push_back(load.offsets[expert + 1] - load.offsets[expert]);
+    add_loads(pairs, {load.pairs()}, *loads_);
+  }
   return load;
 }
 
@@ -57,7 +64,7 @@ void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, 
     stream().route(shape, logits.values(), routing);
   }
   ExpertLoad load = load_of(shape, routing);
-  // In a rehearsal nothing is routed, and every pair is computed where it is.
+  // Without an exchange all pairs are this rank's, which `load` does not say in a rehearsal: there nothing is routed.
   const std::int64_t rows_here = exchange_ ? load.pairs() : shape.pairs();
   Tensor arrived_weights;
   if (exchange_) arrived_weights = exchange_->to_experts(load, weights);
@@ -89,22 +96,25 @@ void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, 
   slot.experts = std::move(load);
 }
 
-void ExpertMixture::balance(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input,
-                            const Routing& routing, Tensor& logits_gradient) {
+ExpertMixture::Balance ExpertMixture::balance(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input,
+                                              const Routing& routing) {
   const RoutingShape shape = this->shape(input.shape()[0]);
   const std::int64_t length = micro_batch.sequence_length;  // of this rank's parts of the sequences
   const std::int64_t whole = length * context_parallel_.shard.count;
-  Tensor logits(*device_, {shape.tokens, experts_}, type_);
-  linear(router_map(shape), input.values(), maps.router->value, logits.values());
-  Tensor counts(*device_, {micro_batch.sequences, experts_}, DataType::float32);
-  stream().count_choices(shape, routing, length, counts.floats());
+  Balance balance{.logits = Tensor(*device_, {shape.tokens, experts_}, type_),
+                  .counts = Tensor(*device_, {micro_batch.sequences, experts_}, DataType::float32)};
+  linear(router_map(shape), input.values(), maps.router->value, balance.logits.values());
+  stream().count_choices(shape, routing, length, balance.counts.floats());
   if (context_parallel_.group != nullptr)
-    context_parallel_.group->all_reduce_sum(stream(), counts.values(), counts.elements());
+    context_parallel_.group->all_reduce_sum(stream(), balance.counts.values(), balance.counts.elements());
   // Over the mean number of tokens that an expert gets; P_i is a mean over the sequence's tokens, which the weight of a
   // token's loss accounts for, as it does for the mean over sequences.
   const float over_mean = static_cast<float>(experts_) / static_cast<float>(whole * per_token_);
-  stream().add_balance_gradient(shape, logits.values(), counts.floats(), length,
-                                router_aux_loss_ * micro_batch.loss_weight * over_mean, logits_gradient.values());
+  balance.added = {.logits = balance.logits.values(),
+                   .counts = balance.counts.floats(),
+                   .sequence_length = length,
+                   .factor = router_aux_loss_ * micro_batch.loss_weight * over_mean};
+  return balance;
 }
 
 Tensor ExpertMixture::backward(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input,
@@ -141,8 +151,10 @@ Tensor ExpertMixture::backward(const MicroBatch& micro_batch, const Maps& maps, 
     if (shard_.count > 1) group_->all_reduce_sum(stream(), weight_gradients.values(), weight_gradients.elements());
     const LinearShape router = router_map(shape);
     Tensor logits_gradient(*device_, {shape.tokens, experts_}, type_);
-    stream().route_backward(shape, routing, weight_gradients.floats(), logits_gradient.values());
-    if (router_aux_loss_ > 0.0f) balance(micro_batch, maps, input, routing, logits_gradient);
+    const bool is_balanced = router_aux_loss_ > 0.0f;
+    const Balance balance = is_balanced ? this->balance(micro_batch, maps, input, routing) : Balance();
+    stream().route_backward(shape, routing, weight_gradients.floats(), is_balanced ? &balance.added : nullptr,
+                            logits_gradient.values());
     stream().linear_backward_parameters(router, input.values(), logits_gradient.values(), maps.router->gradient,
                                         nullptr);
     if (shard_.index == 0)

@@ -51,9 +51,14 @@ class ExpertMixture {
   [[nodiscard]] Stream& stream() { return device_->main(); }
   [[nodiscard]] RoutingShape shape(std::int64_t tokens) const { return {tokens, experts_, per_token_}; }
   [[nodiscard]] Routing routing(const RoutingShape& shape, Tensor& indices, Tensor& weights) const;
-  /// Adds the gradient of the load-balancing loss.
-  void balance(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input, const Routing& routing,
-               Tensor& logits_gradient);
+  /// What the load-balancing loss needs.
+  struct Balance {
+    Tensor logits;  // (tokens, experts)
+    Tensor counts;  // (sequences, experts)
+    RoutingBalance added{};
+  };
+  [[nodiscard]] Balance balance(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input,
+                                const Routing& routing);
   /// The rows of the tokens, one for each pair.
   [[nodiscard]] Tensor of_pairs(const RoutingShape& shape, const Tensor& tokens, const Routing& routing);
   [[nodiscard]] LinearShape router_map(const RoutingShape& shape) const { return {shape.tokens, hidden_, experts_}; }
@@ -89,6 +94,7 @@ class ExpertMixture {
   Group* group_;
   ContextParallel context_parallel_;
   float router_aux_loss_;
+  RoutingLoads* loads_;
   DataType type_;
   std::int64_t experts_;  // of all ranks
   std::int64_t per_token_;

@@ -298,8 +298,8 @@ class MpiGroup final : public HostGroup {
   int counted(std::int64_t count, const char* what) const {
     if (count > std::numeric_limits<int>::max())
       throw TransportError(TransportError::Cause::broken,
-                           fmt::format("{} of {} values over {}: MPI counts at most {}; use smaller arrays", what,
-                                       count, handle_->name(), std::numeric_limits<int>::max()));
+                           fmt::format("{} of {} values over {}: MPI counts at most {}; use smaller micro-batches",
+                                       what, count, handle_->name(), std::numeric_limits<int>::max()));
     return static_cast<int>(count);
   }
 

@@ -63,9 +63,8 @@ class NullStream final : public RehearsalStream {
   void swiglu_forward(ConstValues, const float*, Values, std::int64_t, std::int64_t) override {}
   void swiglu_backward(Values, const float*, Values, float*, std::int64_t, std::int64_t) override {}
   void route(const RoutingShape&, ConstValues, const Routing&) override {}
-  void route_backward(const RoutingShape&, const Routing&, const float*, Values) override {}
+  void route_backward(const RoutingShape&, const Routing&, const float*, const RoutingBalance*, Values) override {}
   void count_choices(const RoutingShape&, const Routing&, std::int64_t, float*) override {}
-  void add_balance_gradient(const RoutingShape&, ConstValues, const float*, std::int64_t, float, Values) override {}
   void add_pairs(const RoutingShape&, const std::int32_t*, ConstValues, std::int64_t, Values) override {}
   void rotary(const AttentionShape&, double, bool, Values) override {}
   void attention_forward(const AttentionShape&, ConstValues, Values, float*) override {}
