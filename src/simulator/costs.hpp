@@ -111,6 +111,8 @@ struct PlanCosts {
   }
 };
 
+struct PricingState;
+
 /// Prices plans against one environment, which must outlive it; remembers what it looked up. One thread at a time.
 class CostModel {
  public:
@@ -125,9 +127,7 @@ class CostModel {
   [[nodiscard]] std::vector<EstimatedInput> link_inputs(const PlanCosts& costs) const;
 
  private:
-  struct State;
-  class Pricer;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<PricingState> state_;
 };
 
 }  // namespace sailor::simulator
