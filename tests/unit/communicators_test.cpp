@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <mutex>
 
 #include "preflight/communicators.hpp"
@@ -43,7 +44,7 @@ TEST(CountCommunicators, AddsUpThoseOfTheJob) {
   // Two stages of two ranks in two copies; every sequence in two parts; experts over parts and copies.
   Plan plan = in_parts(2, plan_of({{6, 1, {{{{0, 3}}, 2}, {{{3, 6}}}}, 2}}));
   const Model model = deep(experts_model());
-  const int undivided = count_communicators(plan, model).of_job;
+  const std::int64_t undivided = count_communicators(plan, model).of_job;
   plan.expert_parallel = 4;
   // Four ranks share what is not an expert's: still a group for each tensor-parallel index of both stages. Nobody
   // shares experts; they were summed in the same groups.

@@ -22,8 +22,10 @@ std::size_t place(std::int64_t index) { return static_cast<std::size_t>(index); 
 
 /// The largest over the mean.
 double busiest(const std::vector<std::int64_t>& pairs) {
-  const auto all = static_cast<double>(std::accumulate(pairs.begin(), pairs.end(), std::int64_t{0}));
-  return all > 0.0 ? static_cast<double>(*std::max_element(pairs.begin(), pairs.end())) * std::ssize(pairs) / all : 1.0;
+  const std::int64_t all = std::accumulate(pairs.begin(), pairs.end(), std::int64_t{0});
+  if (all == 0) return 1.0;
+  return static_cast<double>(*std::max_element(pairs.begin(), pairs.end()) * std::ssize(pairs)) /
+         static_cast<double>(all);
 }
 
 }  // namespace
