@@ -159,12 +159,12 @@ class DegreeSearch {
     if (*best == undivided) bound = result->bound;
     if (in_full.size() > 1) {
       if (auto other = search_in_full(least, in_full.size())) {
-        searched += " and " + text_of(least);
+        searched += ", and " + text_of(least);
         if (least == undivided) bound = other->bound;
         add(std::move(*other), *result);
       }
     }
-    result->degrees += fmt::format("; each briefly, {} in full.", searched);
+    result->degrees += fmt::format(". Searched in full: {}.", searched);
     if (bound && !covers_all()) result->degrees += bound_text(*bound, *result);
     std::erase_if(found, [&](const Candidate& candidate) {
       const Plan& plan = candidate.plan;
@@ -209,21 +209,25 @@ class DegreeSearch {
            (env_.framework.overlaps_reduction || std::all_of(shardings.begin(), shardings.end(), shards_weights));
   }
 
+  /// The degrees of which several are tried, by their keys: "expert_parallel 4".
   [[nodiscard]] std::string text_of(const Degrees& degrees) const {
-    std::string text = divides() ? fmt::format("{} with {}", degrees.context, degrees.expert) : "";
-    if (shardings_.size() > 1) text += (text.empty() ? "" : " with ") + sharding_name(degrees.sharding);
-    return text;
+    std::vector<std::string> parts;
+    if (contexts_.size() > 1) parts.push_back(fmt::format("context_parallel {}", degrees.context));
+    if (experts_.size() > 1) parts.push_back(fmt::format("expert_parallel {}", degrees.expert));
+    if (shardings_.size() > 1) parts.push_back("sharding_degree " + sharding_name(degrees.sharding));
+    return fmt::format("{}", fmt::join(parts, " with "));
   }
 
   [[nodiscard]] std::string tried_text() const {
-    std::string text = "Tried: ";
-    if (divides())
-      text += fmt::format("context_parallel {} with expert_parallel {}", fmt::join(contexts_, ", "),
-                          fmt::join(experts_, ", "));
+    std::vector<std::string> parts;
+    if (contexts_.size() > 1) parts.push_back(fmt::format("context_parallel {}", fmt::join(contexts_, ", ")));
+    if (experts_.size() > 1) parts.push_back(fmt::format("expert_parallel {}", fmt::join(experts_, ", ")));
+    std::string text = fmt::format("Tried briefly: {}", fmt::join(parts, " with "));
     if (shardings_.size() == 1) return text;
     std::vector<std::string> names;
     for (const int degree : shardings_) names.push_back(sharding_name(degree));
-    return text + fmt::format("{}sharding_degree {}", divides() ? ", then for the best " : "", fmt::join(names, ", "));
+    return text +
+           fmt::format("{}sharding_degree {}", divides() ? "; for the best of them " : "", fmt::join(names, ", "));
   }
 
   /// `searches`: how many such searches share the time.
