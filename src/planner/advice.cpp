@@ -8,8 +8,8 @@
 #include <set>
 
 #include "core/terminal.hpp"
+#include "planner/considered_nodes.hpp"
 #include "planner/outline.hpp"
-#include "planner/search_space.hpp"
 
 namespace sailor::planner {
 

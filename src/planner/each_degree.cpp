@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "planner/considered_nodes.hpp"
 #include "planner/explain.hpp"
-#include "planner/search_space.hpp"
 #include "planner/solution_pool.hpp"
 
 namespace sailor::planner {

@@ -81,29 +81,9 @@ struct SearchSpace {
   std::vector<std::vector<std::pair<int, std::vector<int>>>> micro_batches_of;  ///< by type: {tensor_parallel, sizes}
 };
 
-/// Nodes that plans may take.
-struct ConsideredNodes {
-  std::vector<NodeGroup> groups;        ///< their `count` is without excluded nodes
-  std::vector<NodeGroup> without_gpus;  ///< left out because `groups` have GPUs
-};
-/// The available nodes of the request's partitions that pins and exclusions leave. When some nodes have GPUs, those
-/// without are left out, unless pins name them or the request names a partition that has no others.
-ConsideredNodes considered_nodes(const Request& request, const Cluster& cluster, const GpuCatalogue& gpus);
-
 /// `env.costs` must be given. Errors: not_found (partition, no measurement for any GPU), unavailable (partition down),
 /// infeasible (no node is up, pins or limits leave nothing), usage (pins that contradict job, framework or cluster).
 Result<SearchSpace> make_search_space(const Request& request, const simulator::Environment& env);
-
-/// The request's partitions. Errors: not_found; unavailable (one is down, unless the request is for all that exists).
-Result<std::vector<const Partition*>> partitions_of(const Request& request, const Cluster& cluster);
-
-/// Max nodes of a job with one component in each of these partitions; std::nullopt if one of them has no limit, or
-/// there are no partitions.
-std::optional<int> max_nodes_of(const std::vector<const Partition*>& partitions);
-
-/// Checks pinned zones and excluded nodes. Errors: usage (a pinned zone without nodes), invalid_input (an excluded node
-/// that does not exist).
-Result<void> check_places(const Request& request, const Cluster& cluster);
 
 /// Number of nodes of a plan when its groups go, in the order of the plan, to the first node of their type and zone
 /// that has room (plan/placement.hpp); std::nullopt if they do not fit.

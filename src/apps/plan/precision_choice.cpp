@@ -6,8 +6,8 @@
 #include <chrono>
 
 #include "core/terminal.hpp"
+#include "planner/considered_nodes.hpp"
 #include "planner/outline.hpp"
-#include "planner/search_space.hpp"
 #include "profile/estimate.hpp"
 
 namespace sailor::apps {

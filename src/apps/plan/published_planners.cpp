@@ -15,7 +15,7 @@
 #include "core/output_fit.hpp"
 #include "planner/baselines/harness.hpp"
 #include "planner/baselines/plan_list_json.hpp"
-#include "planner/search_space.hpp"
+#include "planner/considered_nodes.hpp"
 #include "reports/published_plans.hpp"
 
 namespace sailor::apps {

@@ -28,7 +28,7 @@
 #include "core/terminal.hpp"
 #include "elastic/folder.hpp"
 #include "planner/availability.hpp"
-#include "planner/search_space.hpp"
+#include "planner/considered_nodes.hpp"
 #include "profile/store.hpp"
 #include "reports/plans.hpp"
 #include "reports/watch.hpp"

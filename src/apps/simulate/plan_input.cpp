@@ -15,8 +15,8 @@
 #include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
 #include "plan/original_plan.hpp"
+#include "planner/considered_nodes.hpp"
 #include "planner/request.hpp"
-#include "planner/search_space.hpp"
 
 namespace sailor::apps {
 

@@ -10,7 +10,7 @@
 
 #include "planner/artifact/evaluator.hpp"
 #include "planner/artifact/space.hpp"
-#include "planner/search_space.hpp"
+#include "planner/considered_nodes.hpp"
 
 namespace sailor::planner {
 
