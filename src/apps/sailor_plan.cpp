@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -132,8 +133,13 @@ Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, c
 std::vector<std::string> next_commands(const Options& options) {
   if (!options.has("output")) return {"the same command with --output plan.toml, which keeps the plan"};
   const std::string plan = shell_quote(options.text("output"));
-  return {fmt::format("sailor-simulate {} --trace trace.json  # memory of every rank, and a timeline", plan),
-          submit_command(options.text("output"))};
+  // A plan has the name of its model; a file that is not among the known models has to be found by it.
+  const std::string& model = options.text("model");
+  const std::string folder = std::filesystem::path(model).parent_path().string();
+  const std::string models =
+      model.ends_with(".toml") ? fmt::format(" --models {}", shell_quote(folder.empty() ? "." : folder)) : "";
+  return {fmt::format("sailor-simulate {}{} --trace trace.json  # memory of every rank, and a timeline", plan, models),
+          submit_command(options.text("output")) + models};
 }
 
 /// Writes the found plans to stdout and to --output. `found` is a SearchResult or an ArtifactResult; `more` is printed
@@ -218,7 +224,7 @@ Result<int> add_preflight(const Options& options, const Environment& environment
                                  .gpus = inputs.gpus,
                                  .plan = &best.plan,
                                  .model = &inputs.model,
-                                 .profile = profile_facts(inputs.profile, best.plan),
+                                 .profile = profile_facts(inputs.profile, best.plan, inputs.model.name),
                                  .memory_headroom = headroom_of(best)});
   if (!checks) return fail(checks.error());
   answers.text += "\nBefore the queue:\n" + preflight::report(*checks);

@@ -89,7 +89,8 @@ CommandLine command_line() {
                    .type = OptionType::number,
                    .value_name = "COEFFICIENT",
                    .help = "of models with experts: add this times the load-balancing loss of their routers (of each "
-                           "sequence, as DeepSeek-V3) to the loss that is trained, not to the one that is shown",
+                           "sequence, as DeepSeek-V3) to the loss that is trained, not to the one that is shown; at "
+                           "most 1000",
                    .default_value = "0",
                    .minimum = 0,
                    .maximum = 1000},

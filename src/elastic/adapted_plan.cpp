@@ -102,8 +102,8 @@ Result<Plan> adapt_plan(const Plan& plan, std::span<const MemberFacts> members) 
     return fail(ErrorCode::infeasible,
                 together == 1
                     ? fmt::format("no pipeline of the plan finds its devices among {}", there)
-                    : fmt::format("no {} pipelines of the plan, which divide experts among them, find their devices "
-                                  "among {}",
+                    : fmt::format("{} pipelines of the plan divide experts among them, and {} are too few devices for "
+                                  "all of them",
                                   together, there),
                 "with --profile the controller plans anew for any devices");
   }

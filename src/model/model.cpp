@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "core/files.hpp"
 #include "core/text.hpp"
@@ -87,7 +88,13 @@ void read_extensions(const TomlTable& root, Model& model) {
   if (model.full_attention_period > 0 && model.sliding_window == 0)
     root.reject("full_attention_period", "'full_attention_period' is there without sliding_window",
                 "add sliding_window, or remove it");
-  if (root.has("experts")) model.experts = read_experts(root.table("experts"));
+  if (root.has("experts")) {
+    const TomlTable table = root.table("experts");
+    model.experts = read_experts(table);
+    if (model.experts.first_dense >= model.blocks)
+      table.reject("first_dense", fmt::format("'experts.first_dense' is {}, but there are {} blocks: none has experts",
+                                              model.experts.first_dense, model.blocks));
+  }
   if (root.has("latent_attention")) model.latent = read_latent_attention(root.table("latent_attention"));
 }
 
@@ -153,7 +160,10 @@ Result<Model> load_model(const fs::path& path) {
   return parse_model(*text, path.string());
 }
 
-Result<std::vector<Model>> load_models(const fs::path& folder) {
+namespace {
+
+/// The *.toml files of a folder, sorted. Errors: not_found.
+Result<std::vector<fs::path>> files_of(const fs::path& folder) {
   std::error_code code;
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code))
@@ -162,8 +172,16 @@ Result<std::vector<Model>> load_models(const fs::path& folder) {
     return fail(ErrorCode::not_found,
                 fmt::format("cannot list the models in '{}': {}", folder.string(), code.message()));
   std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+Result<std::vector<Model>> load_models(const fs::path& folder) {
+  const auto files = files_of(folder);
+  if (!files) return fail(files.error());
   std::vector<Model> models;
-  for (const fs::path& file : files) {
+  for (const fs::path& file : *files) {
     auto model = load_model(file);
     if (!model) return fail(model.error());
     models.push_back(std::move(*model));
@@ -173,15 +191,22 @@ Result<std::vector<Model>> load_models(const fs::path& folder) {
 
 Result<Model> find_model(const std::string& name_or_path, const fs::path& folder) {
   if (name_or_path.ends_with(".toml") || name_or_path.ends_with(".json")) return load_model(name_or_path);
-  auto models = load_models(folder);
-  if (!models) return fail(models.error());
+  const auto files = files_of(folder);
+  if (!files) return fail(files.error());
   std::vector<std::string> names;
-  for (Model& model : *models) {
-    const bool alias = std::any_of(model.aliases.begin(), model.aliases.end(),
+  std::optional<Error> no_model;  // of a file, which may be a plan: a folder may have others, too
+  for (const fs::path& file : *files) {
+    auto model = load_model(file);
+    if (!model) {
+      if (!no_model) no_model = model.error();
+      continue;
+    }
+    const bool alias = std::any_of(model->aliases.begin(), model->aliases.end(),
                                    [&](const std::string& other) { return equal_ignoring_case(other, name_or_path); });
-    if (alias || equal_ignoring_case(model.name, name_or_path)) return std::move(model);
-    names.push_back(model.name);
+    if (alias || equal_ignoring_case(model->name, name_or_path)) return model;
+    names.push_back(model->name);
   }
+  if (no_model) return fail(*no_model);
   return fail(
       ErrorCode::not_found, fmt::format("model '{}' is not known", name_or_path),
       fmt::format("use one of {} (from {}; --models names another folder), or a path that ends in .toml (a model file) "

@@ -174,7 +174,7 @@ Result<Model> load_model(const std::filesystem::path& path);
 Result<Model> parse_model(std::string_view text, std::string_view source_name);
 
 /// Finds a model by name or alias (case-insensitive) in a folder of *.toml files, or reads the file if
-/// `name_or_path` ends in ".toml" or ".json". Errors: not_found, with the known names.
+/// `name_or_path` ends in ".toml" or ".json". Errors: not_found, with the known names; that of a file that is no model.
 Result<Model> find_model(const std::string& name_or_path, const std::filesystem::path& folder);
 
 /// All models of a folder, ordered by name. Errors: any file that cannot be read.

@@ -193,9 +193,10 @@ std::optional<DegreeProblem> degree_problem(const Plan& plan) {
     if (sharers % expert == 0) continue;
     return DegreeProblem{
         "expert_parallel",
-        fmt::format("expert_parallel {} does not divide the {} ranks that hold the same layers of pipeline {} (count "
-                    "{} x context_parallel {})",
-                    expert, sharers, i, plan.pipelines[i].count, context),
+        fmt::format("expert_parallel {} does not divide the {} of pipeline {} that {} the same layers (count {} x "
+                    "context_parallel {}; other pipelines' ranks do not join them)",
+                    expert, plural(static_cast<std::size_t>(sharers), "rank"), i, sharers == 1 ? "holds" : "hold",
+                    plan.pipelines[i].count, context),
         "change expert_parallel, count or context_parallel"};
   }
   return sharding_problem(plan);

@@ -508,6 +508,13 @@ class Search {
               "use more or larger devices, a smaller micro-batch, or more pipeline stages"};
     }
     if (!solutions.first_error().empty()) return {ErrorCode::not_found, solutions.first_error(), ""};
+    if (const int experts = space_.expert_parallel; experts > 1)
+      return {
+          ErrorCode::infeasible,
+          fmt::format("no plan with expert_parallel {0} fits these devices: it takes {0} ranks with the same "
+                      "layers (copies of a pipeline, or parts of its sequences), each with a micro-batch of its own",
+                      experts),
+          "pin a smaller expert_parallel or fewer other degrees, or give more devices"};
     return {ErrorCode::infeasible, "no pipeline fits into the memory of these devices",
             "use more or larger devices, or fewer pins"};
   }

@@ -176,6 +176,12 @@ std::vector<Check> check_program(const Subject& subject) {
     check.remedy = can.error().hint;
     return {check};
   }
+  if (const auto can = subject.model != nullptr ? check_trainable(*subject.model) : Result<void>(); !can) {
+    check.outcome = Outcome::fail;
+    check.what = can.error().what;
+    check.remedy = can.error().hint;
+    return {check};
+  }
   check.outcome = Outcome::ok;
   check.what = fmt::format("{} can run the plan{}", name_of(program, abilities),
                            program.device == "plan" ? "" : " on " + asked_for(program));

@@ -103,8 +103,8 @@ TEST(AdaptedPlan, SaysWhatIsMissing) {
   ASSERT_FALSE(too_few);
   EXPECT_EQ(
       too_few.error().message(),
-      "no 4 pipelines of the plan, which divide experts among them, find their devices among 1 x (3 A100-40); with "
-      "--profile the controller plans anew for any devices");
+      "4 pipelines of the plan divide experts among them, and 1 x (3 A100-40) are too few devices for all of them; "
+      "with --profile the controller plans anew for any devices");
 }
 
 TEST(Roles, WantedRanksAreGivenWhereTheyFit) {

@@ -507,9 +507,11 @@ TEST(Plan, ImpossibleDegreesAreRefused) {
       problem("context_parallel = 3\n"),
       "p.toml:5:20: context_parallel 3 divides sequences into 6 parts (two for each rank), and sequence_length 64 "
       "is no multiple of that; change context_parallel or sequence_length");
-  EXPECT_EQ(problem("expert_parallel = 4\n"),
-            "p.toml:5:19: expert_parallel 4 does not divide the 2 ranks that hold the same layers of pipeline 0 (count "
-            "2 x context_parallel 1); change expert_parallel, count or context_parallel");
+  EXPECT_EQ(
+      problem("expert_parallel = 4\n"),
+      "p.toml:5:19: expert_parallel 4 does not divide the 2 ranks of pipeline 0 that hold the same layers (count 2 "
+      "x context_parallel 1; other pipelines' ranks do not join them); change expert_parallel, count or "
+      "context_parallel");
   EXPECT_NE(problem("context_parallel = 0\n").find("'context_parallel' is 0"), std::string::npos);
 
   Plan plan = parsed(interleaved);

@@ -139,7 +139,7 @@ void predict(const Options& options, const Environment& environment, const Profi
 
 }  // namespace
 
-std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const Plan& plan) {
+std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const Plan& plan, const std::string& model) {
   const ProfileData& data = profile.data();
   const auto now = static_cast<double>(preflight::now_unix_s());
   std::vector<preflight::ProfileFacts> all;
@@ -148,7 +148,7 @@ std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const
       continue;
     preflight::ProfileFacts facts{.gpu = gpu, .measured = false, .published = false, .age_days = std::nullopt};
     for (const LayerTime& row : data.layer_times) {
-      if (row.key.model != plan.job.model || row.key.gpu != gpu) continue;
+      if (row.key.model != model || row.key.gpu != gpu) continue;
       const Provenance& provenance = data.sessions[static_cast<std::size_t>(row.session)].provenance;
       if (!provenance.source.empty()) {
         facts.published = true;
@@ -210,7 +210,7 @@ Result<int> preflight_of_plan(const Options& options, const Environment& environ
     auto data = load_profile(find_store(store, environment));
     if (data) {
       const Profile profile(*std::move(data));
-      input.profile = profile_facts(profile, *plan);
+      input.profile = profile_facts(profile, *plan, model->name);
       predict(options, environment, profile, *model, *gpus, (*cluster)->cluster, *plan, input);
     } else {
       input.profile = Result<std::vector<preflight::ProfileFacts>>(fail(data.error()));

@@ -33,8 +33,8 @@ struct PreflightInput {
 Result<std::vector<preflight::Check>> check_job(const Options& options, const Environment& environment,
                                                 const PreflightInput& input);
 
-/// The contents of the profile for each GPU type of the plan.
-std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const Plan& plan);
+/// The contents of the profile for each GPU type of the plan, of the model of this name.
+std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const Plan& plan, const std::string& model);
 
 /// The checks as JSON, with the keys outcome and checks.
 nlohmann::ordered_json preflight_to_json(const std::vector<preflight::Check>& checks);

@@ -50,13 +50,15 @@ FileFormat plan_format() {
                   "layers: it divides them, and the experts, and takes no further GPUs"}}},
            {.name = "[job]",
             .about = "What is trained.",
-            .keys = {{"model", "string", "required", "name or alias of a model, or the path of a model file (*.toml)"},
-                     {"global_batch", "integer", "required", "sequences per iteration"},
-                     {"sequence_length", "integer", "required", "tokens of a sequence"},
-                     {"precision", "string", "required",
-                      "fp32, tf32 (GPUs only), bf16 or fp16, these two with fp32 master weights, or fp8: bf16, but the "
-                      "linear layers of blocks multiply numbers of 8 bits"},
-                     {"optimizer", "string", "required", "adamw"}}},
+            .keys =
+                {{"model", "string", "required",
+                  "name or alias of a model, or the path of a model file (*.toml), seen from the working directory"},
+                 {"global_batch", "integer", "required", "sequences per iteration"},
+                 {"sequence_length", "integer", "required", "tokens of a sequence"},
+                 {"precision", "string", "required",
+                  "fp32, tf32 (GPUs only), bf16 or fp16, these two with fp32 master weights, or fp8: bf16, but the "
+                  "linear layers of blocks multiply numbers of 8 bits"},
+                 {"optimizer", "string", "required", "adamw"}}},
            {.name = "[[pipelines]]",
             .keys = {{"count", "integer", "1", "number of identical pipelines"},
                      {"micro_batches", "integer", "required", "micro-batches of each of them in an iteration"},

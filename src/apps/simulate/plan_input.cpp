@@ -72,6 +72,17 @@ void use_catalogue_names(Plan& plan, const GpuCatalogue& gpus) {
       if (const auto type = gpus.find(stage.gpu)) stage.gpu = type->name;
 }
 
+namespace {
+
+/// Whether --model is a file that describes the plan's model, which the plan names without saying where it is.
+bool asks_for_model_file(const Plan& plan, const Options& options) {
+  if (!options.has("model") || !options.text("model").ends_with(".toml")) return false;
+  const auto model = find_model(options.text("model"), {});
+  return model && model->name == plan.job.model;
+}
+
+}  // namespace
+
 Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
                                   const GpuCatalogue& gpus, const Profile& profile) {
   auto text = read_text_file(path);
@@ -99,8 +110,9 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
   }
   auto plan = parse_plan(*text, path);
   if (!plan) return fail(plan.error());
-  auto model = find_model(plan->job.model, models);
+  auto model = find_model(asks_for_model_file(*plan, options) ? options.text("model") : plan->job.model, models);
   if (!model) return fail(model.error(), path);
+  plan->job.model = model->name;
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
   SAILOR_CHECK(check_not_contradicted(*plan, *model, path, options, models));
   use_catalogue_names(*plan, gpus);
