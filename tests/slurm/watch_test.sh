@@ -27,6 +27,11 @@ ends_well() {
   wait "$watcher" || status=$?
   ((status == 0)) || { echo "exit status $status"; cat "$work/errors"; return 1; }
 }
+# have_come NODE...: since the fourth line.
+have_come() {
+  local node
+  for node in "$@"; do tail -n +4 "$work/said" | grep -q "$node.* came" || return 1; done
+}
 line() { sed -n "$1p" "$work/said"; }
 all_idle() { [[ $(sinfo -h -p gpus -t idle -o %D) == 5 ]]; }
 
@@ -38,11 +43,11 @@ follows_nodes_that_are_drained_and_come_back() {
     'the running plan cannot go on (the plan needs 12 A100-40, there are 8 (2 nodes with 4) in partition ' ': switch' || return 1
   scontrol update nodename=a3 state=resume && says 3 || return 1
   expect_in "$(line 3)" ' a3 came (4 A100-40): best plan ' '; the running plan is as good: keep it' || return 1
-  # Faster ones appear.
-  scontrol update nodename=gh[1-2] state=resume && says 4 || return 1
-  expect_in "$(line 4)" ' gh1, gh2 came (4 GH200-96 each): best plan ' '% more iterations within 01:00:00 than the running plan, ' \
+  # Faster ones appear, at once, or one after the other where a look falls between the two.
+  scontrol update nodename=gh[1-2] state=resume && eventually have_come gh1 gh2 || return 1
+  expect_in "$(line 4)" ' came (4 GH200-96' ': best plan ' '% more iterations within 01:00:00 than the running plan, ' \
     'for the switch included: switch' || return 1
-  ends_well && [[ $(wc -l <"$work/said") == 4 ]]
+  ends_well && (($(wc -l <"$work/said") <= 5))
 }
 goes_on_when_slurmctld_is_back() {
   watching --format json || return 1
