@@ -127,7 +127,7 @@ class Names {
     const std::int64_t inner = experts.feed_forward;
     for (int expert = 0; expert < experts.count; ++expert) {
       const std::string at = fmt::format("{}experts.{}.", theirs, expert);
-      const std::int64_t gate = 2 * expert * inner;  // its first row; those of `up` follow
+      const std::int64_t gate = std::int64_t{2} * expert * inner;  // its first row; those of `up` follow
       rows(layer, "experts.input.weight", at + "w1.weight", {gate, gate + inner}, false);
       rows(layer, "experts.input.weight", at + "w3.weight", {gate + inner, gate + 2 * inner}, false);
       rows(layer, "experts.output.weight", at + "w2.weight", {expert * inner, (expert + 1) * inner}, true);
