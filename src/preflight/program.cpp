@@ -170,13 +170,9 @@ std::vector<Check> check_program(const Subject& subject) {
     return {check};
   }
   const ProgramAbilities& abilities = **subject.answers.program;
-  if (const auto can = check_can_run(program, abilities, *subject.plan, subject.gpus); !can) {
-    check.outcome = Outcome::fail;
-    check.what = can.error().what;
-    check.remedy = can.error().hint;
-    return {check};
-  }
-  if (const auto can = subject.model != nullptr ? check_trainable(*subject.model) : Result<void>(); !can) {
+  Result<void> can = check_can_run(program, abilities, *subject.plan, subject.gpus);
+  if (can && subject.model != nullptr) can = check_trainable(*subject.model);
+  if (!can) {
     check.outcome = Outcome::fail;
     check.what = can.error().what;
     check.remedy = can.error().hint;

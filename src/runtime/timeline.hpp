@@ -123,7 +123,7 @@ struct IterationSummary {
   PartTimes slowest{};           ///< per part: of the rank that took longest
   Bytes peak_tensor_memory{};    ///< maximum over the ranks so far
   Bytes peak_resident_memory{};  ///< maximum over the ranks' processes so far
-  // Of models with experts, means over all forward passes of blocks with experts, on all ranks; 0: there are none.
+  // These two are means over all forward passes of blocks with experts, on all ranks; 0: there are none.
   double expert_load = 0.0;       ///< tokens of the busiest expert over the mean
   double expert_imbalance = 0.0;  ///< tokens of the busiest rank of an expert-parallel group over the mean
 };

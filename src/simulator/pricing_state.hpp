@@ -1,4 +1,4 @@
-// What the parts of the cost model share while they price a plan.
+// The state that the parts of the cost model share while they price a plan.
 #pragma once
 
 #include <cstddef>

@@ -73,7 +73,7 @@ class ReductionPricer {
   /// Fills s_.loads with the loads of the nodes that hold stages of s_.holds, and returns the number of these nodes.
   /// Every rank of a node takes part in some all-reduce; those of one tensor-parallel group in different ones.
   std::int64_t find_loads();
-  /// Of the ranks on a node, every expert_parallel-th holds the same experts: fewer take part in one all-reduce, and
+  /// Every expert_parallel-th of the ranks on a node holds the same experts: fewer take part in one all-reduce, and
   /// more all-reduces use the node's network.
   void spread_experts(bool one_node);
   /// A ring that visits zone after zone leaves each one once: a `share` of the gradients, in all slices, crosses there;

@@ -187,6 +187,14 @@ class Training : public MpiTest {
       EXPECT_EQ(record.loss, undisturbed.at(static_cast<std::size_t>(record.iteration))) << record.iteration;
   }
 
+  /// The iterations of the last run have the losses that they have in `whole`.
+  void expect_losses_of(const RunRecord& whole) const {
+    const auto run = load_run(folder_ / "run.h5");
+    ASSERT_TRUE(run);
+    for (const IterationRecord& record : run->iterations)
+      EXPECT_NEAR(record.loss / whole.iterations[static_cast<std::size_t>(record.iteration)].loss, 1.0, 1e-4);
+  }
+
   /// Trains `model` in all divisions and compares with one rank.
   void expect_equal_losses(const std::string& model) {
     struct Division {
@@ -414,8 +422,7 @@ TEST_F(Training, GoesOnFromACheckpointOfAnotherPlan) {
   const auto rest = load_run(folder_ / "run.h5");
   ASSERT_TRUE(rest);
   ASSERT_EQ(rest->iterations.size(), 7u);
-  for (const IterationRecord& record : rest->iterations)
-    EXPECT_NEAR(record.loss / whole->iterations[static_cast<std::size_t>(record.iteration)].loss, 1.0, 1e-4);
+  expect_losses_of(*whole);
   ASSERT_EQ(shell(train_command(4, keep + "--iterations 20")), 0) << errors();
   EXPECT_NE(errors().find("nothing to do: 20 of 20 iterations are done"), std::string::npos) << errors();
 }
@@ -427,22 +434,16 @@ TEST_F(Training, ExpertsAreDividedAmongRanksAndAgainOtherwiseAfterARestart) {
   const auto whole = load_run(folder_ / "run.h5");
   ASSERT_TRUE(whole);
   const std::string keep = fmt::format("{} --checkpoints {} ", arguments, path("checkpoints"));
-  const auto expect_as_whole = [&] {
-    const auto run = load_run(folder_ / "run.h5");
-    ASSERT_TRUE(run);
-    for (const IterationRecord& record : run->iterations)
-      EXPECT_NEAR(record.loss / whole->iterations[static_cast<std::size_t>(record.iteration)].loss, 1.0, 1e-4);
-  };
   write_plan("test-experts", 1, {{.micro_batches = 4, .bounds = {0, 3, 6}, .count = 2}}, 1, 2);
   ASSERT_EQ(shell(train_command(4, keep + "--iterations 7")), 0) << errors();
-  expect_as_whole();
+  expect_losses_of(*whole);
   // Among the ranks that divide the sequences.
   write_plan("test-experts", 2, {{4, {0, 6}, 0, {2}}}, 2, 2);
   ASSERT_EQ(shell(train_command(4, keep + "--iterations 13")), 0) << errors();
-  expect_as_whole();
+  expect_losses_of(*whole);
   write_plan("test-experts", 2, {{.micro_batches = 1, .bounds = {0, 6}, .count = 4}}, 1, 4);
   ASSERT_EQ(shell(train_command(4, keep + "--iterations 20")), 0) << errors();
-  expect_as_whole();
+  expect_losses_of(*whole);
   EXPECT_NE(errors().find("goes on at iteration 13 from "), std::string::npos) << errors();
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using namespace runtime::test;  // NOLINT(google-build-using-namespace): their plans and trainings
 
-/// Of the rank with most, the world's included.
+/// The number of communicators of the rank with most, the world's included.
 int made_by_trainers(const Plan& plan, const Model& model) {
   int most = 0;
   std::mutex mutex;

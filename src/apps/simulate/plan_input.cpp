@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "apps/inputs.hpp"
@@ -45,17 +46,27 @@ std::function<Result<std::string>(std::string_view)> names_of(const GpuCatalogue
   };
 }
 
-/// Checks that options do not contradict the model and precision of a plan.toml.
-Result<void> check_not_contradicted(const Plan& plan, const Model& model, const std::string& path,
-                                    const Options& options, const std::string& models) {
+/// The model of a plan.toml, which --model must not contradict. A file that --model names may describe a model that the
+/// plan names without saying where it is.
+Result<Model> model_of(const Plan& plan, const std::string& path, const Options& options, const std::string& models) {
+  std::optional<Model> asked;
   if (options.has("model")) {
-    const auto asked = find_model(options.text("model"), models);
-    if (!asked) return fail(asked.error());
-    if (asked->name != model.name)
-      return fail(ErrorCode::usage,
-                  fmt::format("'{}' is a plan for {}, but --model says {}", path, model.name, asked->name),
-                  "leave out --model, or make a plan for it");
+    auto found = find_model(options.text("model"), models);
+    if (!found) return fail(found.error());
+    if (found->name == plan.job.model) return found;
+    asked = *std::move(found);
   }
+  auto model = find_model(plan.job.model, models);
+  if (!model) return fail(model.error(), path);
+  if (asked && asked->name != model->name)
+    return fail(ErrorCode::usage,
+                fmt::format("'{}' is a plan for {}, but --model says {}", path, model->name, asked->name),
+                "leave out --model, or make a plan for it");
+  return model;
+}
+
+/// Checks that --precision does not contradict that of a plan.toml.
+Result<void> check_not_contradicted(const Plan& plan, const std::string& path, const Options& options) {
   if (options.has("precision") && options.text("precision") != to_string(plan.job.precision))
     return fail(ErrorCode::usage,
                 fmt::format("'{}' is a plan in {}, but --precision says {}", path, to_string(plan.job.precision),
@@ -71,17 +82,6 @@ void use_catalogue_names(Plan& plan, const GpuCatalogue& gpus) {
     for (Stage& stage : pipeline.stages)
       if (const auto type = gpus.find(stage.gpu)) stage.gpu = type->name;
 }
-
-namespace {
-
-/// Whether --model is a file that describes the plan's model, which the plan names without saying where it is.
-bool asks_for_model_file(const Plan& plan, const Options& options) {
-  if (!options.has("model") || !options.text("model").ends_with(".toml")) return false;
-  const auto model = find_model(options.text("model"), {});
-  return model && model->name == plan.job.model;
-}
-
-}  // namespace
 
 Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
                                   const GpuCatalogue& gpus, const Profile& profile) {
@@ -110,11 +110,11 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
   }
   auto plan = parse_plan(*text, path);
   if (!plan) return fail(plan.error());
-  auto model = find_model(asks_for_model_file(*plan, options) ? options.text("model") : plan->job.model, models);
-  if (!model) return fail(model.error(), path);
+  auto model = model_of(*plan, path, options, models);
+  if (!model) return fail(model.error());
   plan->job.model = model->name;
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
-  SAILOR_CHECK(check_not_contradicted(*plan, *model, path, options, models));
+  SAILOR_CHECK(check_not_contradicted(*plan, path, options));
   use_catalogue_names(*plan, gpus);
   return PlanInput{.plan = *std::move(plan),
                    .model = *std::move(model),

@@ -71,35 +71,28 @@ std::vector<ConfigKey> config_keys(Family family, const Model& model) {
       add("scale_attn_by_inverse_layer_idx", false, false);
       break;
     case Family::llama:
+    case Family::mixtral: {
+      const bool mixtral = family == Family::mixtral;
       add("hidden_size", model.hidden, 4096);
       add("num_hidden_layers", model.blocks, 32);
       add("num_attention_heads", model.attention_heads, 32);
-      add("num_key_value_heads", model.key_value_heads, model.attention_heads);
+      add("num_key_value_heads", model.key_value_heads, mixtral ? 8 : model.attention_heads);
       add("head_dim", model.head_width(), model.head_width());
-      add("intermediate_size", model.feed_forward, 11008);
+      add("intermediate_size", mixtral ? model.experts.feed_forward : model.feed_forward, mixtral ? 14336 : 11008);
       add("vocab_size", model.vocabulary, 32000);
-      add("max_position_embeddings", model.max_sequence_length, 2048);
+      add("max_position_embeddings", model.max_sequence_length, mixtral ? 131072 : 2048);
       add("hidden_act", "silu", "silu");
-      add("rms_norm_eps", model.norm_epsilon, 1e-6);
-      add("rope_theta", model.rotary_base, 10000.0);
-      add("attention_bias", model.attention_input_bias, false);
-      add("mlp_bias", model.linear_bias, false);
+      add("rms_norm_eps", model.norm_epsilon, mixtral ? 1e-5 : 1e-6);
+      add("rope_theta", model.rotary_base, mixtral ? 1e6 : 1e4);
+      if (mixtral) {
+        add("num_local_experts", model.experts.count, 8);
+        add("num_experts_per_tok", model.experts.per_token, 2);
+      } else {
+        add("attention_bias", model.attention_input_bias, false);
+        add("mlp_bias", model.linear_bias, false);
+      }
       break;
-    case Family::mixtral:
-      add("hidden_size", model.hidden, 4096);
-      add("num_hidden_layers", model.blocks, 32);
-      add("num_attention_heads", model.attention_heads, 32);
-      add("num_key_value_heads", model.key_value_heads, 8);
-      add("head_dim", model.head_width(), model.head_width());
-      add("intermediate_size", model.experts.feed_forward, 14336);
-      add("num_local_experts", model.experts.count, 8);
-      add("num_experts_per_tok", model.experts.per_token, 2);
-      add("vocab_size", model.vocabulary, 32000);
-      add("max_position_embeddings", model.max_sequence_length, 131072);
-      add("hidden_act", "silu", "silu");
-      add("rms_norm_eps", model.norm_epsilon, 1e-5);
-      add("rope_theta", model.rotary_base, 1e6);
-      break;
+    }
   }
   add("tie_word_embeddings", model.tied_embedding, !is_like_llama(family));
   return keys;

@@ -30,6 +30,13 @@ double busiest(const std::vector<std::int64_t>& pairs) {
 
 }  // namespace
 
+void share_if_not_routed(std::span<std::int32_t> offsets, std::int64_t pairs) {
+  if (offsets.back() != 0) return;
+  const std::int64_t experts = std::ssize(offsets) - 1;
+  for (std::int64_t expert = 0; expert <= experts; ++expert)
+    offsets[place(expert)] = static_cast<std::int32_t>(pairs * expert / experts);
+}
+
 void add_loads(const std::vector<std::int64_t>& by_expert, const std::vector<std::int64_t>& by_rank,
                RoutingLoads& loads) {
   ++loads.passes;
@@ -59,15 +66,11 @@ std::span<const std::int32_t> ExpertExchange::gathered_offsets(const RoutingShap
     device_->read(offsets_, all.data(), all.bytes());
   }
   const std::span offsets(offsets_, place(ranks_ * each));
-  const auto end_of = [&](std::int64_t other) { return offsets[place((other + 1) * each - 1)]; };
-  // A device that does not compute (in a rehearsal) routes nothing: then each expert gets an equal share.
-  const bool computes = end_of(rank) == shape.pairs();
+  const bool routed = offsets[place((rank + 1) * each - 1)] != 0;
   for (std::int64_t other = 0; other < ranks_; ++other) {
-    const auto mine = offsets.subspan(place(other * each), place(each));
-    if (!computes)
-      for (std::int64_t expert = 0; expert < each; ++expert)
-        mine[place(expert)] = static_cast<std::int32_t>(shape.pairs() * expert / experts_);
-    else if (mine.front() != 0 || end_of(other) != shape.pairs() || !std::is_sorted(mine.begin(), mine.end()))
+    const auto of_rank = offsets.subspan(place(other * each), place(each));
+    if (!routed) share_if_not_routed(of_rank, shape.pairs());
+    if (of_rank.front() != 0 || of_rank.back() != shape.pairs() || !std::is_sorted(of_rank.begin(), of_rank.end()))
       throw TransportError(
           TransportError::Cause::broken,
           fmt::format("numbers of tokens for experts that cannot be came from rank {} of {}", other, ranks_));
@@ -76,29 +79,28 @@ std::span<const std::int32_t> ExpertExchange::gathered_offsets(const RoutingShap
 }
 
 ExpertLoad ExpertExchange::agree(const RoutingShape& shape, const Routing& routing, RoutingLoads* loads) const {
-  const std::int64_t each = experts_ + 1;
   const std::int64_t rank = group_->rank();
   const std::span<const std::int32_t> offsets = gathered_offsets(shape, routing);
+  const auto pairs_of = [&](std::int64_t from, std::int64_t first, std::int64_t experts) {
+    const auto of_rank = offsets.subspan(place(from * (experts_ + 1)));
+    return of_rank[place(first + experts)] - of_rank[place(first)];
+  };
   if (loads != nullptr) {
     std::vector<std::int64_t> by_expert(place(experts_), 0);
     std::vector<std::int64_t> by_rank(place(ranks_), 0);
     for (std::int64_t other = 0; other < ranks_; ++other)
       for (std::int64_t expert = 0; expert < experts_; ++expert) {
-        const std::int64_t pairs = offsets[place(other * each + expert + 1)] - offsets[place(other * each + expert)];
-        by_expert[place(expert)] += pairs;
-        by_rank[place(expert / held_)] += pairs;
+        by_expert[place(expert)] += pairs_of(other, expert, 1);
+        by_rank[place(expert / held_)] += pairs_of(other, expert, 1);
       }
     add_loads(by_expert, by_rank, *loads);
   }
 
   ExpertLoad load;
   for (std::int64_t other = 0; other < ranks_; ++other) {
-    const auto pairs_to = [&](std::int64_t from, std::int64_t first, std::int64_t experts) {
-      return offsets[place(from * each + first + experts)] - offsets[place(from * each + first)];
-    };
-    load.sent.push_back(pairs_to(rank, other * held_, held_));
+    load.sent.push_back(pairs_of(rank, other * held_, held_));
     for (std::int64_t expert = 0; expert < held_; ++expert)
-      load.received.push_back(pairs_to(other, rank * held_ + expert, 1));
+      load.received.push_back(pairs_of(other, rank * held_ + expert, 1));
   }
   load.offsets.push_back(0);
   for (std::int64_t expert = 0; expert < held_; ++expert) {
@@ -134,26 +136,16 @@ std::vector<std::int64_t> ExpertExchange::received(const ExpertLoad& load, std::
   return sizes;
 }
 
-Tensor ExpertExchange::to_expert_order(const ExpertLoad& load, Tensor by_rank) const {
-  if (held_ == 1) return by_rank;
-  const std::int64_t width = width_of(by_rank);
-  Tensor rows = make_like(*device_, by_rank, load.pairs());
-  for_blocks(load, [&](std::int64_t number, std::int64_t from, std::int64_t to) {
-    device_->main().copy((rows.values() + to * width).data, (by_rank.values() + from * width).data,
+Tensor ExpertExchange::in_order_of(Order order, const ExpertLoad& load, Tensor rows) const {
+  if (held_ == 1) return rows;  // both orders are the same
+  const std::int64_t width = width_of(rows);
+  Tensor ordered = make_like(*device_, rows, load.pairs());
+  for_blocks(load, [&](std::int64_t number, std::int64_t by_rank, std::int64_t by_expert) {
+    const auto [from, to] = order == Order::experts ? std::pair(by_rank, by_expert) : std::pair(by_expert, by_rank);
+    device_->main().copy((ordered.values() + to * width).data, (rows.values() + from * width).data,
                          bytes_of(rows.type(), number * width));
   });
-  return rows;
-}
-
-Tensor ExpertExchange::to_rank_order(const ExpertLoad& load, Tensor by_expert) const {
-  if (held_ == 1) return by_expert;
-  const std::int64_t width = width_of(by_expert);
-  Tensor rows = make_like(*device_, by_expert, load.pairs());
-  for_blocks(load, [&](std::int64_t number, std::int64_t to, std::int64_t from) {
-    device_->main().copy((rows.values() + to * width).data, (by_expert.values() + from * width).data,
-                         bytes_of(rows.type(), number * width));
-  });
-  return rows;
+  return ordered;
 }
 
 Tensor ExpertExchange::arrived(const ExpertLoad& load, const Tensor& pairs) const {
@@ -164,18 +156,18 @@ Tensor ExpertExchange::arrived(const ExpertLoad& load, const Tensor& pairs) cons
 }
 
 Tensor ExpertExchange::to_experts(const ExpertLoad& load, const Tensor& pairs) const {
-  return to_expert_order(load, arrived(load, pairs));
+  return in_order_of(Order::experts, load, arrived(load, pairs));
 }
 
 Tensor ExpertExchange::to_experts(const ExpertLoad& load, Tensor&& pairs) const {
   Tensor rows = arrived(load, pairs);
   pairs = Tensor();
-  return to_expert_order(load, std::move(rows));
+  return in_order_of(Order::experts, load, std::move(rows));
 }
 
 Tensor ExpertExchange::to_tokens(const ExpertLoad& load, Tensor rows) const {
   const std::int64_t width = width_of(rows);
-  rows = to_rank_order(load, std::move(rows));
+  rows = in_order_of(Order::ranks, load, std::move(rows));
   Tensor pairs = make_like(*device_, rows, std::accumulate(load.sent.begin(), load.sent.end(), std::int64_t{0}));
   group_->all_to_all(device_->main(), rows.values(), pairs.values(), {received(load, width), sent(load, width)});
   return pairs;

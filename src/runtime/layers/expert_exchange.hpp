@@ -12,6 +12,10 @@
 
 namespace sailor::runtime {
 
+/// A device that does not compute (in a rehearsal) routes nothing: then each expert gets an equal share of `pairs`.
+/// `offsets`: Routing::offsets.
+void share_if_not_routed(std::span<std::int32_t> offsets, std::int64_t pairs);
+
 /// Adds a pass to `loads`: pairs of tokens and experts, by expert and by rank of the expert-parallel group.
 void add_loads(const std::vector<std::int64_t>& by_expert, const std::vector<std::int64_t>& by_rank,
                RoutingLoads& loads);
@@ -44,8 +48,10 @@ class ExpertExchange {
   void for_blocks(const ExpertLoad& load, const Use& use) const;
   /// Rows that arrived, rank after rank.
   [[nodiscard]] Tensor arrived(const ExpertLoad& load, const Tensor& pairs) const;
-  [[nodiscard]] Tensor to_expert_order(const ExpertLoad& load, Tensor by_rank) const;
-  [[nodiscard]] Tensor to_rank_order(const ExpertLoad& load, Tensor by_expert) const;
+  /// Rows of this rank's experts: rank after rank, or expert after expert.
+  enum class Order { ranks, experts };
+  /// Rows that are in the other order.
+  [[nodiscard]] Tensor in_order_of(Order order, const ExpertLoad& load, Tensor rows) const;
   [[nodiscard]] std::vector<std::int64_t> sent(const ExpertLoad& load, std::int64_t width) const;
   [[nodiscard]] std::vector<std::int64_t> received(const ExpertLoad& load, std::int64_t width) const;
 

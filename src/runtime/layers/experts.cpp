@@ -27,6 +27,7 @@ ExpertLoad ExpertMixture::load_of(const RoutingShape& shape, const Routing& rout
   ExpertLoad load;
   load.offsets.resize(static_cast<std::size_t>(experts_ + 1));
   device_->read(load.offsets.data(), routing.offsets, bytes_of(DataType::int32, experts_ + 1));
+  share_if_not_routed(load.offsets, shape.pairs());
   if (loads_ != nullptr) {
     std::vector<std::int64_t> pairs;
     for (std::size_t expert = 0; expert + 1 < load.offsets.size(); ++expert)
@@ -64,8 +65,7 @@ void ExpertMixture::forward(const Maps& maps, const Tensor& input, Tensor& sum, 
     stream().route(shape, logits.values(), routing);
   }
   ExpertLoad load = load_of(shape, routing);
-  // Without an exchange all pairs are this rank's, which `load` does not say in a rehearsal: there nothing is routed.
-  const std::int64_t rows_here = exchange_ ? load.pairs() : shape.pairs();
+  const std::int64_t rows_here = load.pairs();
   Tensor arrived_weights;
   if (exchange_) arrived_weights = exchange_->to_experts(load, weights);
   Tensor inner(*device_, {rows_here, 2 * inner_}, type_);

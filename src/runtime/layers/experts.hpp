@@ -51,7 +51,7 @@ class ExpertMixture {
   [[nodiscard]] Stream& stream() { return device_->main(); }
   [[nodiscard]] RoutingShape shape(std::int64_t tokens) const { return {tokens, experts_, per_token_}; }
   [[nodiscard]] Routing routing(const RoutingShape& shape, Tensor& indices, Tensor& weights) const;
-  /// What the load-balancing loss needs.
+  /// The load-balancing loss, and the tensors that it refers to.
   struct Balance {
     Tensor logits;  // (tokens, experts)
     Tensor counts;  // (sequences, experts)
