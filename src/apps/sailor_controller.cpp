@@ -24,6 +24,7 @@
 #include "elastic/controller.hpp"
 #include "elastic/copies_estimate.hpp"
 #include "elastic/supervisor.hpp"
+#include "plan/plan_origin.hpp"
 #include "planner/planner.hpp"
 #include "simulator/framework.hpp"
 #include "simulator/simulator.hpp"
@@ -189,7 +190,7 @@ Result<std::optional<Planning>> read_planning(const Options& options, const Envi
   if (!options.has("profile")) return std::nullopt;
   auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
-  auto model = find_model(plan.job.model, models_folder(options, environment));
+  auto model = find_model(plan, models_folder(options, environment));
   if (!model) return fail(model.error());
   auto profile = read_profile(options, environment);
   if (!profile) return fail(profile.error());

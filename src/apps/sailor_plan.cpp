@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -111,13 +110,7 @@ class Watched {
 Result<PlanOrigin> origin_of(const Options& options, const Environment& environment, const Inputs& inputs) {
   auto measured = profile_hash(find_store(planned_profile(options), environment));
   if (!measured) return fail(measured.error());
-  return PlanOrigin{.tool = fmt::format("sailor-plan {}", version()),
-                    .cluster = inputs.cluster->cluster.origin,
-                    .partition = options.text("partition"),
-                    .profile_store = planned_profile(options),
-                    .framework = options.text("framework"),
-                    .cluster_hash = content_hash(cluster_to_toml(inputs.cluster->cluster)),
-                    .profile_hash = *measured};
+  return origin_of(options, inputs.cluster->cluster, *measured);
 }
 
 /// The best plan in the original's JSON. Errors: usage, if it cannot be expressed in it.
@@ -133,13 +126,8 @@ Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, c
 std::vector<std::string> next_commands(const Options& options) {
   if (!options.has("output")) return {"the same command with --output plan.toml, which keeps the plan"};
   const std::string plan = shell_quote(options.text("output"));
-  // A plan has the name of its model; a file that is not among the known models has to be found by it.
-  const std::string& model = options.text("model");
-  const std::string folder = std::filesystem::path(model).parent_path().string();
-  const std::string models =
-      model.ends_with(".toml") ? fmt::format(" --models {}", shell_quote(folder.empty() ? "." : folder)) : "";
-  return {fmt::format("sailor-simulate {}{} --trace trace.json  # memory of every rank, and a timeline", plan, models),
-          submit_command(options.text("output")) + models};
+  return {fmt::format("sailor-simulate {} --trace trace.json  # memory of every rank, and a timeline", plan),
+          submit_command(options.text("output"))};
 }
 
 /// Writes the found plans to stdout and to --output. `found` is a SearchResult or an ArtifactResult; `more` is printed

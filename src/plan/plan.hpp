@@ -111,6 +111,7 @@ struct PlanOrigin {
   std::string framework;     ///< the training framework that its times and memory were predicted for
   std::string cluster_hash;  ///< content_hash() of what was read
   std::string profile_hash;
+  std::string model_file;  ///< absolute path of the model's description; empty: a model that is known by its name
 };
 
 /// What the planner expected, carried along for comparison. Written only with a plan that was simulated.

@@ -140,8 +140,8 @@ class AlikePipelines {
     for (std::size_t p = 0; p < space_.pools.size(); ++p)
       for (const int degree : space_.pools[p].tensor_parallel) {
         StageCandidate candidate{.pool = p, .degree = degree};
-        for (const Recompute recompute : space_.recompute) {
-          const StageTable* table = prices_.table(space_.pools[p].type, degree, micro_batch, recompute);
+        for (const StageChoice& choice : space_.choices) {
+          const StageTable* table = prices_.table(space_.pools[p].type, degree, micro_batch, choice);
           if (table == nullptr) continue;
           if (candidate.table == nullptr) {
             candidate.table = table;

@@ -118,7 +118,7 @@ class Exhaustive {
     if (static_cast<double>(kinds_.size()) > max_kinds) return;
     const int layers = prices_.layers();
     if (first == layers) {
-      if (allows_stages(static_cast<int>(stages_.size()))) choose_recompute(0);
+      if (allows_stages(static_cast<int>(stages_.size()))) choose_for_stage(0);
       return;
     }
     const auto max_stages = at(request_.pins.pipeline_parallel.value_or(layers));
@@ -139,8 +139,8 @@ class Exhaustive {
       }
   }
 
-  /// Chooses the recomputation of the stages from `index` on.
-  void choose_recompute(std::size_t index) {
+  /// Chooses for the stages from `index` on.
+  void choose_for_stage(std::size_t index) {
     if (index == stages_.size()) {
       add_kind();
       return;
@@ -153,8 +153,8 @@ class Exhaustive {
     const int most = request_.job.global_batch / micro_batch_;
     const int depth = schedule_ == Schedule::gpipe ? most : std::min(most, count - number);
     const StageTable* quicker = nullptr;  // fits in any plan
-    for (const Recompute recompute : space_.recompute) {
-      const StageTable* table = prices_.table(pool.type, stage.tensor_parallel, micro_batch_, recompute);
+    for (const StageChoice& choice : space_.choices) {
+      const StageTable* table = prices_.table(pool.type, stage.tensor_parallel, micro_batch_, choice);
       if (table == nullptr) continue;
       // No plan needs less memory than with one micro-batch in flight, no copy of gradients, and what is sharded shared
       // by a pipeline on every device.
@@ -162,11 +162,11 @@ class Exhaustive {
       if (prices_.max_in_flight(*table, with_memory(pool, 1e-9, 0.0), stage.first, stage.last, micro_batch_, neighbours,
                                 most_shared, false, 1) < 1)
         continue;
-      // Recomputation changes nothing but the times and the memory of its stage. A quicker way that always fits is
+      // A choice changes nothing but the times and the memory of its stage. A quicker way that always fits is
       // never worse: the end of every stage grows with every pass.
       if (quicker != nullptr && never_slower(*quicker, *table, stage)) continue;
-      stage.recompute = recompute;
-      choose_recompute(index + 1);
+      stage.choice = choice;
+      choose_for_stage(index + 1);
       // No plan needs more memory than with all in flight, and a copy of what a rank without tensor parallelism would
       // reduce.
       const double gradients = prices_.gradients(*table, stage.first, stage.last);
@@ -179,7 +179,7 @@ class Exhaustive {
                                 neighbours, {sharding_, 1.0}, false, depth) >= depth)
         quicker = table;
     }
-    stage.recompute = Recompute::none;
+    stage.choice = {};
   }
 
   static DevicePool with_memory(DevicePool pool, double more, double less) {
@@ -212,7 +212,7 @@ class Exhaustive {
       const DevicePool& pool = space_.pools[stage.pool];
       simulator::PassTimes least{Seconds(infinity), Seconds(infinity)};
       for (int busy = 1; busy <= pool.largest_node(); ++busy) {
-        const StageTable* table = prices_.table(pool.type, stage.tensor_parallel, micro_batch_, stage.recompute, busy);
+        const StageTable* table = prices_.table(pool.type, stage.tensor_parallel, micro_batch_, stage.choice, busy);
         if (table == nullptr) continue;
         const auto& first = table->times[at(stage.first)];
         const auto& last = table->times[at(stage.last)];

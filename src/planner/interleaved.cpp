@@ -20,7 +20,7 @@ void search_interleaved(StagePrices& prices, const std::vector<PipelineTemplate>
       const TemplateStage& first = column.stages.front();
       if (stages < 2 || space.pools[first.pool].type != space.pools[p].type) continue;
       const StageTable* table =
-          prices.table(space.pools[p].type, first.tensor_parallel, column.micro_batch, space.recompute.front());
+          prices.table(space.pools[p].type, first.tensor_parallel, column.micro_batch, space.choices.front());
       if (table == nullptr) continue;
       const double work = table->time(0, prices.layers()) / stages;  // of a stage, at least
       const int all = request.job.global_batch / column.micro_batch;

@@ -61,8 +61,8 @@ class MixedMaker {
     std::vector<const StageTable*> tables;
     int stages = 0;
     for (const Segment& segment : segments) {
-      const StageTable* table = prices_.table(space_.pools[segment.pool].type, segment.tensor_parallel, micro_batch,
-                                              space_.recompute.front());
+      const StageTable* table =
+          prices_.table(space_.pools[segment.pool].type, segment.tensor_parallel, micro_batch, space_.choices.front());
       if (table == nullptr) return false;
       if (space_.pools[segment.pool].devices() < segment.tensor_parallel * segment.stages) return false;
       tables.push_back(table);

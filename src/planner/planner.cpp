@@ -366,12 +366,12 @@ class Search {
         const Pins& pins = request_.pins;
         for (int stages = pins.pipeline_parallel.value_or(max_stages);
              stages == pins.pipeline_parallel.value_or(max_stages) && stages <= max_stages; --stages) {
-          if (prices.table(pool.type, degree, sizes.front(), space_.recompute.back()) == nullptr) break;
+          if (prices.table(pool.type, degree, sizes.front(), space_.choices.back()) == nullptr) break;
           PipelineTemplate column{.stages = {}, .micro_batch = sizes.front(), .devices = stages * degree};
           for (int i = 0; i < stages; ++i)
             column.stages.push_back({.pool = p,
                                      .tensor_parallel = degree,
-                                     .recompute = space_.recompute.back(),
+                                     .choice = space_.choices.back(),
                                      .first = prices.layers() * i / stages,
                                      .last = prices.layers() * (i + 1) / stages});
           const int all = request_.job.global_batch / column.micro_batch;

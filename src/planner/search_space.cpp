@@ -121,14 +121,9 @@ class SpaceMaker {
     };
     const bool paper = request_.space == Space::paper;
     SAILOR_CHECK(choose_degrees());
-    space_.recompute = {Recompute::none};
-    if (framework.supports_recompute && !paper)
-      space_.recompute = {Recompute::none, Recompute::selective, Recompute::full};
-    if (pins.recompute) {
-      if (*pins.recompute != Recompute::none && !framework.supports_recompute)
-        return refuse("recompute", to_string(*pins.recompute));
-      space_.recompute = {*pins.recompute};
-    }
+    auto choices = stage_choices(request_, framework);
+    if (!choices) return fail(choices.error());
+    space_.choices = *std::move(choices);
     space_.sharding = {OptimizerSharding::none};
     if (!paper) space_.sharding.insert(space_.sharding.end(), framework.shardings.begin(), framework.shardings.end());
     if (pins.optimizer_sharding) {
@@ -150,7 +145,7 @@ class SpaceMaker {
       if (!framework.supports(*pins.schedule)) return refuse("schedule", to_string(*pins.schedule));
       space_.schedules = {*pins.schedule};
     }
-    if (paper && (space_.recompute.front() != Recompute::none || space_.schedules.front() != Schedule::one_f_one_b ||
+    if (paper && (space_.choices.front() != StageChoice{} || space_.schedules.front() != Schedule::one_f_one_b ||
                   space_.sharding.front() != OptimizerSharding::none))
       return fail(ErrorCode::usage,
                   "the paper's space has neither recomputation, other schedules than 1f1b nor a sharded optimizer",

@@ -19,6 +19,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "planner/request.hpp"
+#include "planner/stage_choice.hpp"
 #include "simulator/simulator.hpp"
 
 namespace sailor::planner {
@@ -55,7 +56,7 @@ struct SearchSpace {
   std::vector<int> cuts;
   std::vector<std::string> types;    ///< GPU types of the pools
   std::vector<int> micro_batches;    ///< ascending
-  std::vector<Recompute> recompute;  ///< choices for a stage, quickest first
+  std::vector<StageChoice> choices;  ///< of a stage, quickest first
   std::vector<OptimizerSharding> sharding;
   std::vector<Schedule> schedules;
   std::optional<int> max_nodes;  ///< of the partitions and the request

@@ -90,7 +90,7 @@ StagePrices::StagePrices(const Request& request, const SearchSpace& space, const
   }
 }
 
-const StageTable* StagePrices::table(std::size_t type, int tensor_parallel, int micro_batch, Recompute recompute,
+const StageTable* StagePrices::table(std::size_t type, int tensor_parallel, int micro_batch, const StageChoice& choice,
                                      int busy_ranks) {
   if (!space_.allows(type, tensor_parallel, micro_batch)) return nullptr;
   if (busy_ranks == 0)
@@ -98,21 +98,21 @@ const StageTable* StagePrices::table(std::size_t type, int tensor_parallel, int 
       if (pool.type == type) busy_ranks = std::max(busy_ranks, pool.largest_node());
   const std::uint64_t key = static_cast<std::uint64_t>(type) << 56 | static_cast<std::uint64_t>(tensor_parallel) << 44 |
                             static_cast<std::uint64_t>(micro_batch) << 24 |
-                            static_cast<std::uint64_t>(busy_ranks) << 4 | static_cast<std::uint64_t>(recompute);
+                            static_cast<std::uint64_t>(busy_ranks) << 4 | choice.number();
   const auto [entry, is_new] = tables_.try_emplace(key);
   if (is_new) {
     const int node = busy_ranks * space_.context_parallel / space_.joined_nodes;  // devices
-    auto layers = simulator::make_layer_table(env_, *env_.costs,
-                                              {.model = env_.model.name,
-                                               .gpu = space_.types[type],
-                                               .precision = request_.job.precision,
-                                               .recompute = recompute,
-                                               .tensor_parallel = tensor_parallel,
-                                               .micro_batch = micro_batch,
-                                               .sequence_length = request_.job.sequence_length,
-                                               .busy_ranks = node,
-                                               .context_parallel = space_.context_parallel,
-                                               .expert_parallel = space_.expert_parallel});
+    LayerKey question{.model = env_.model.name,
+                      .gpu = space_.types[type],
+                      .precision = request_.job.precision,
+                      .tensor_parallel = tensor_parallel,
+                      .micro_batch = micro_batch,
+                      .sequence_length = request_.job.sequence_length,
+                      .busy_ranks = node,
+                      .context_parallel = space_.context_parallel,
+                      .expert_parallel = space_.expert_parallel};
+    choose(choice, question);
+    auto layers = simulator::make_layer_table(env_, *env_.costs, question);
     if (layers && (!space_.is_divided() || add_exchanges(*layers, type, tensor_parallel, node)))
       entry->second = std::make_unique<StageTable>(make_table(*layers, space_.cuts, prices_.tied, tensor_parallel));
   }

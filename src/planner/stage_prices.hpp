@@ -17,8 +17,8 @@ namespace sailor::planner {
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// Prices of layers (of the search: SearchSpace::cuts) at one GPU type, tensor-parallel degree, micro-batch and way of
-/// recomputation. Sums over a range of layers are differences of prefix sums, whose element i is of layers [0, i).
+/// Prices of layers (of the search: SearchSpace::cuts) at one GPU type, tensor-parallel degree, micro-batch and choice
+/// of a stage. Sums over a range of layers are differences of prefix sums, whose element i is of layers [0, i).
 struct StageTable {
   std::vector<double> pass;  ///< forward and backward of one micro-batch
   std::vector<double> backward;
@@ -81,7 +81,7 @@ class StagePrices {
   StagePrices(const Request& request, const SearchSpace& space, const simulator::Environment& env);
 
   /// Null if not measured and not estimable. `busy_ranks`: ranks that compute on the node; 0: all its devices.
-  const StageTable* table(std::size_t type, int tensor_parallel, int micro_batch, Recompute recompute,
+  const StageTable* table(std::size_t type, int tensor_parallel, int micro_batch, const StageChoice& choice,
                           int busy_ranks = 0);
   /// Infinite where no link is known.
   BoundaryCost boundary(std::size_t from, int from_tensor_parallel, std::size_t to, int to_tensor_parallel,

@@ -257,12 +257,13 @@ Plan make_plan(const Request& request, const SearchSpace& space, const TemplateM
     const PipelineTemplate& column = mix.groups[share.group].column;
     Pipeline pipeline{.count = share.count, .micro_batches = share.micro_batches};
     pipeline.micro_batch = column.micro_batch == plan.micro_batch ? 0 : column.micro_batch;
-    for (const TemplateStage& stage : column.stages)
+    for (const TemplateStage& stage : column.stages) {
       pipeline.stages.push_back({.layers = {space.cuts[at(stage.first)], space.cuts[at(stage.last)]},
                                  .gpu = space.pools[stage.pool].gpu,
                                  .tensor_parallel = stage.tensor_parallel,
-                                 .zone = space.pools[stage.pool].zone,
-                                 .recompute = stage.recompute});
+                                 .zone = space.pools[stage.pool].zone});
+      choose(stage.choice, pipeline.stages.back());
+    }
     if (mix.chunks > 1) divide_into_chunks(pipeline, mix.chunks);
     plan.pipelines.push_back(std::move(pipeline));
   }

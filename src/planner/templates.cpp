@@ -85,10 +85,10 @@ class Balancer {
     const SearchSpace& space = prices_.space();
     for (const TemplateStage& stage : stages_) {
       auto& row = tables_.emplace_back();
-      for (const Recompute recompute : space.recompute)
+      for (const StageChoice& choice : space.choices)
         if (const StageTable* table =
-                prices_.table(space.pools[stage.pool].type, stage.tensor_parallel, micro_batch_, recompute))
-          row.emplace_back(recompute, table);
+                prices_.table(space.pools[stage.pool].type, stage.tensor_parallel, micro_batch_, choice))
+          row.emplace_back(choice, table);
       if (row.empty()) return false;
     }
     return true;
@@ -107,17 +107,17 @@ class Balancer {
 
   bool blocks() const { return !prices_.env().framework.overlaps_transfers; }
 
-  /// Time of the stage for these layers, by the quickest way of recomputation that fits; infinite when none does.
-  double time(std::size_t stage, int first, int last, Recompute& how) const {
+  /// Time of the stage for these layers, by the quickest choice that fits; infinite when none does.
+  double time(std::size_t stage, int first, int last, StageChoice& how) const {
     const auto stages = static_cast<int>(stages_.size());
     const int index = static_cast<int>(stage);
     const int neighbours = (index > 0 ? 1 : 0) + (index + 1 < stages ? 1 : 0);
     const int wanted = limited_ ? 1 : stages - index;
     const DevicePool& pool = prices_.space().pools[stages_[stage].pool];
-    for (const auto& [recompute, table] : tables_[stage])
+    for (const auto& [choice, table] : tables_[stage])
       if (prices_.max_in_flight(*table, pool, first, last, micro_batch_, neighbours, sharing_, rules_.copies_gradients,
                                 wanted) >= wanted) {
-        how = recompute;
+        how = choice;
         return table->time(first, last) + outside_[stage];
       }
     return infinity;
@@ -129,8 +129,8 @@ class Balancer {
     for (std::size_t i = stages_.size(); i-- > 0;) {
       const int before = static_cast<int>(i);
       int first = last;
-      Recompute how = Recompute::none;
-      Recompute found = Recompute::none;
+      StageChoice how;
+      StageChoice found;
       while (first > before && (i > 0 || first > 0)) {
         const double taken = time(i, first - 1, last, how);
         if (taken > most || taken == infinity) break;
@@ -140,7 +140,7 @@ class Balancer {
       if (first == last || (i == 0 && first != 0)) return false;
       stages_[i].first = first;
       stages_[i].last = last;
-      stages_[i].recompute = found;
+      stages_[i].choice = found;
       last = first;
     }
     return true;
@@ -148,7 +148,7 @@ class Balancer {
 
   double slowest() const {
     double longest = 0.0;
-    Recompute how = Recompute::none;
+    StageChoice how;
     for (std::size_t i = 0; i < stages_.size(); ++i)
       longest = std::max(longest, time(i, stages_[i].first, stages_[i].last, how));
     return longest;
@@ -170,7 +170,7 @@ class Balancer {
   int micro_batch_;
   Sharing sharing_;
   std::vector<TemplateStage> stages_;
-  std::vector<std::vector<std::pair<Recompute, const StageTable*>>> tables_;
+  std::vector<std::vector<std::pair<StageChoice, const StageTable*>>> tables_;
   std::vector<double> outside_;  // time of a stage in messages, per micro-batch
   bool limited_ = false;         // only one micro-batch in flight
 };
@@ -230,15 +230,15 @@ std::optional<PipelineTemplate> finish_template(StagePrices& prices, const Templ
     const int depth = rules.schedule == Schedule::gpipe ? prices.request().job.global_batch / micro_batch : count - i;
     const StageTable* chosen = nullptr;
     int most = 0;
-    for (const Recompute recompute : space.recompute) {
-      const StageTable* table = prices.table(pool.type, stage.tensor_parallel, micro_batch, recompute);
+    for (const StageChoice& choice : space.choices) {
+      const StageTable* table = prices.table(pool.type, stage.tensor_parallel, micro_batch, choice);
       if (table == nullptr) continue;
       const int in_flight = prices.max_in_flight(*table, pool, stage.first, stage.last, micro_batch, neighbours,
                                                  sharing, rules.copies_gradients, depth);
       if (in_flight <= most) continue;
       most = in_flight;
       chosen = table;
-      stage.recompute = recompute;
+      stage.choice = choice;
       if (in_flight >= depth) break;
     }
     if (chosen == nullptr) return std::nullopt;

@@ -26,7 +26,7 @@ struct StopCheck {
 struct TemplateStage {
   std::size_t pool = 0;  ///< of the search space
   int tensor_parallel = 1;
-  Recompute recompute = Recompute::none;
+  StageChoice choice;
   int first = 0;  ///< layers [first, last)
   int last = 0;
   bool operator==(const TemplateStage&) const = default;
@@ -60,7 +60,7 @@ struct TemplateRules {
 };
 TemplateRules rules_for(const SearchSpace& space, Schedule schedule, OptimizerSharding sharding);
 
-/// Computes times and memory of a template whose stages are given except for `recompute`, which becomes the quickest
+/// Computes times and memory of a template whose stages are given except for `choice`, which becomes the quickest
 /// that fits. std::nullopt if it does not fit with a single micro-batch, or a table or link is missing.
 std::optional<PipelineTemplate> finish_template(StagePrices& prices, const TemplateRules& rules,
                                                 std::vector<TemplateStage> stages, int micro_batch);

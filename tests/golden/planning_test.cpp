@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/files.hpp"
 #include "tests/golden/programs.hpp"
 
 namespace sailor {
@@ -516,6 +517,45 @@ TEST_F(Planning, OtherCostModelsAreShownBesideOurs) {
   // The artifact divides the batch by the two replicas of the first stage, as if the second had as many.
   EXPECT_GT(bound.at("iteration_time_s"), bound.at("estimate").at("iteration_time_s"));
   expect_failure(run("sailor-simulate", {"list.json", "--model", "OPT-350"}), 1, "1 data-parallel replica here but 2");
+}
+
+// What a plan was made from need not be named again: a model's file, a store and a cluster's file.
+TEST_F(Planning, LaterCommandsReadWhatThePlanWasMadeFrom) {
+  std::string own = read_text_file(SAILOR_SOURCE_DIR "/profiles/models/opt-350m.toml").value();
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    own.replace(own.find(from), from.size(), to);
+    write("own.toml", own);
+  };
+  rename("name = \"opt-350m\"", "name = \"own\"");
+  write("two.toml", cluster_of("[[prices]]\ngpu = \"A100-40\"\nusd_per_hour = 360.0\n" + nodes_of("A100-40", 2)));
+  const auto made = plan_opt("two.toml", {"--pin", "data_parallel=8", "--output", "plan.toml"}, "own.toml");
+  ASSERT_EQ(made.exit_status, 0) << made.errors;
+
+  // 0.1 USD per second and device, of 8.
+  const auto price_per_second = [](const ProcessOutcome& outcome) {
+    const json report = json::parse(outcome.output);
+    return report.at("cost_usd_per_iteration").get<double>() / report.at("iteration_time_s").get<double>();
+  };
+  const auto predicted = run("sailor-simulate", {"plan.toml", "--format", "json"});
+  ASSERT_EQ(predicted.exit_status, 0) << predicted.errors;
+  EXPECT_NEAR(price_per_second(predicted), 0.8, 1e-6);
+  EXPECT_NE(predicted.errors.find("uses cluster two.toml, for which the plan was made; --cluster names another"),
+            std::string::npos)
+      << predicted.errors;
+
+  write("two.toml", cluster_of(nodes_of("A100-40", 4)));
+  const auto changed = run("sailor-simulate", {"plan.toml"});
+  EXPECT_NE(changed.errors.find("(it has changed since)"), std::string::npos) << changed.errors;
+  write("two.toml", "schema_version");
+  const auto broken = run("sailor-simulate", {"plan.toml"});
+  EXPECT_EQ(broken.exit_status, 0);
+  EXPECT_NE(broken.errors.find("cannot be read, and its links and prices are left out: two.toml"), std::string::npos)
+      << broken.errors;
+
+  rename("name = \"own\"", "name = \"another\"");
+  expect_failure(run("sailor-simulate", {"plan.toml"}), 1, "own.toml', which it was made with, describes another now");
+  std::filesystem::remove("own.toml");
+  expect_failure(run("sailor-simulate", {"plan.toml"}), 1, "own.toml', which is not there: model 'own' is not known");
 }
 
 // sailor-train divides key-value heads among the ranks, and models like Qwen2.5 have few.

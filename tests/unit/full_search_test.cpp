@@ -585,7 +585,8 @@ RC_GTEST_PROP(FullSearch, StagesNeedTheMemoryThatTheSimulatorSays, ()) {
   RC_PRE(prediction.has_value());
   for (const simulator::StagePrediction& row : prediction->stages) {
     const planner::TemplateStage& stage = mix.groups[0].column.stages[static_cast<std::size_t>(row.stage)];
-    const planner::StageTable* table = prices.table(0, degree, micro_batch, Recompute::none, pool.largest_node());
+    const planner::StageTable* table =
+        prices.table(0, degree, micro_batch, planner::StageChoice{}, pool.largest_node());
     RC_ASSERT(table != nullptr);
     const planner::Sharing sharing{sharding, sharding == OptimizerSharding::none ? 1.0 : count};
     double states = prices.states(*table, stage.first, stage.last, sharing);
@@ -600,7 +601,7 @@ RC_GTEST_PROP(FullSearch, StagesNeedTheMemoryThatTheSimulatorSays, ()) {
         prices.kept(*table, stage.first, stage.last),
         (row.memory.activations + row.memory.logits).value() - (stage.last == layers ? table->extra_logits : 0.0)));
     // In a node on its own a stage is never slower.
-    const planner::StageTable* quickest = prices.table(0, degree, micro_batch, Recompute::none, degree);
+    const planner::StageTable* quickest = prices.table(0, degree, micro_batch, planner::StageChoice{}, degree);
     RC_ASSERT(quickest == nullptr ||
               quickest->time(stage.first, stage.last) <= (row.forward + row.backward).value() * (1.0 + 1e-9));
     // With as many replicas as there are, the search says that exactly this much memory is enough.

@@ -121,7 +121,8 @@ TEST(Plan, WrittenPlanReadsBackTheSame) {
                  .profile_store = "s",
                  .framework = "sailor",
                  .cluster_hash = "0",
-                 .profile_hash = "1"};
+                 .profile_hash = "1",
+                 .model_file = "/models/mine.toml"};
   plan.prediction = PlanPrediction{.iteration_time = Seconds(0.1),
                                    .pipeline_time = Seconds(1),
                                    .synchronization_time = Seconds(1e-30),

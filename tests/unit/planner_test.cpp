@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "planner/search_space.hpp"
+#include "planner/stage_choice.hpp"
 #include "planner/stage_prices.hpp"
 #include "tests/fakes/simulator_world.hpp"
 
@@ -131,6 +132,37 @@ TEST(Planner, TheMarginOfMemoryStaysFree) {
   EXPECT_EQ(most_memory(), free);
   wanted.memory_margin = 0.06;
   EXPECT_LE(most_memory(), world.cluster.groups[0].memory_per_node * 0.94);
+}
+
+// The searches look into no choice: what they find of it is what the simulator is asked and what a plan says.
+TEST(Planner, EveryChoiceOfAStageReachesTheSimulatorAndThePlan) {
+  World world;
+  world.framework.supports_recompute = true;
+  const auto choices = planner::stage_choices(request(8), world.framework);
+  ASSERT_TRUE(choices.has_value());
+  EXPECT_GT(choices->size(), 1U);
+  std::set<std::uint64_t> numbers;
+  for (const planner::StageChoice& choice : *choices) {
+    EXPECT_LT(choice.number(), 16U);
+    EXPECT_TRUE(numbers.insert(choice.number()).second);
+    LayerKey key;
+    Stage stage;
+    planner::choose(choice, key);
+    planner::choose(choice, stage);
+    EXPECT_EQ(key.recompute, choice.recompute);
+    EXPECT_EQ(stage.recompute, choice.recompute);
+  }
+  EXPECT_EQ(choices->front(), planner::StageChoice{}) << "the quickest";
+
+  planner::Request papers = request(8);
+  papers.space = planner::Space::paper;
+  EXPECT_EQ(planner::stage_choices(papers, world.framework)->size(), 1U);
+  world.framework.supports_recompute = false;
+  planner::Request pinned = request(8);
+  pinned.pins.recompute = Recompute::full;
+  const auto refused = planner::stage_choices(pinned, world.framework);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::usage);
 }
 
 TEST(Planner, NothingFitsIsInfeasibleAndSaysSo) {

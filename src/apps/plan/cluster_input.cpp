@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <set>
 
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
 #include "apps/plan/gpu_counts.hpp"
 #include "cluster/node_filter.hpp"
+#include "core/files.hpp"
 #include "core/log.hpp"
 #include "preflight/preflight.hpp"
 #include "preflight/system.hpp"
@@ -24,6 +26,20 @@ std::string planned_catalogue(const Options& options, const Environment& environ
 std::string planned_profile(const Options& options) {
   if (options.has("profile")) return options.text("profile");
   return are_gpu_counts(options.text("gpus")) ? "published" : "";
+}
+
+PlanOrigin origin_of(const Options& options, const Cluster& cluster, const std::string& profile_hash) {
+  const std::string& model = options.text("model");
+  // A model of Hugging Face's config.json has its path as its name.
+  const bool is_file = model.ends_with(".toml");
+  return {.tool = fmt::format("sailor-plan {}", version()),
+          .cluster = cluster.origin,
+          .partition = options.text("partition"),
+          .profile_store = planned_profile(options),
+          .framework = options.text("framework"),
+          .cluster_hash = content_hash(cluster_to_toml(cluster)),
+          .profile_hash = profile_hash,
+          .model_file = is_file ? std::filesystem::absolute(model).lexically_normal().string() : std::string()};
 }
 
 Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,

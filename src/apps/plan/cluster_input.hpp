@@ -9,6 +9,7 @@
 #include "apps/options.hpp"
 #include "cluster/cluster.hpp"
 #include "core/error.hpp"
+#include "plan/plan.hpp"
 #include "planner/request.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/site.hpp"
@@ -27,6 +28,9 @@ struct ClusterInput {
 std::string planned_catalogue(const Options& options, const Environment& environment);
 /// --profile; if it is not given, `published` when --gpus describes a cluster, else "".
 std::string planned_profile(const Options& options);
+
+/// Where the plans of a command come from: its options, and what they were made from.
+PlanOrigin origin_of(const Options& options, const Cluster& cluster, const std::string& profile_hash);
 
 /// Reads the cluster by --cluster, --partition or --gpus NxM:TYPE; std::nullopt if none is given. With --reservation
 /// only its nodes. Does not check that the partitions exist and are up. GPUs of unknown type are those of --gpu-type,

@@ -186,9 +186,10 @@ std::string next_precision_text(const PrecisionAnswer& answer) {
   const simulator::Prediction& other = answer.next->best.prediction;
   const double ratio = other.iteration_time / best.iteration_time;
   const bool better = ratio < 1.0;
-  const std::string speed = better ? fmt::format("{:.3g} times as fast", 1.0 / ratio)
-                                   : fmt::format("{}{:.3g} times the time of an iteration",
-                                                 answer.next->searched_briefly ? "at most " : "", ratio);
+  const std::string most = answer.next->searched_briefly ? "at most " : "";
+  const std::string speed = better           ? fmt::format("{:.3g} times as fast", 1.0 / ratio)
+                            : ratio < 1.0005 ? most + "the same time of an iteration"
+                                             : fmt::format("{}{:.3g} times the time of an iteration", most, ratio);
   return fmt::format("{} precision{}: {}, {} ({}), {}, on {} ({}).\n", better ? "Better" : "Next best",
                      answer.next->searched_briefly ? " (after a brief search)" : "", to_string(answer.next->precision),
                      speed, format_time(other.iteration_time), format_usd(other.cost_per_iteration),

@@ -13,6 +13,7 @@
 #include "apps/training_program.hpp"
 #include "core/output_fit.hpp"
 #include "plan/node_placement.hpp"
+#include "plan/plan_origin.hpp"
 #include "preflight/system.hpp"
 #include "profile/store.hpp"
 #include "simulator/simulator.hpp"
@@ -198,7 +199,7 @@ Result<int> preflight_of_plan(const Options& options, const Environment& environ
   if (!gpus) return fail(gpus.error());
   auto plan = load_plan(path);
   if (!plan) return fail(plan.error());
-  const auto model = find_model(plan->job.model, models_folder(options, environment));
+  const auto model = find_model(*plan, models_folder(options, environment));
   if (!model) return fail(model.error(), path);
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
   use_catalogue_names(*plan, *gpus);

@@ -23,7 +23,6 @@
 #include "apps/plan/watched_training.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "apps/stop_requests.hpp"
-#include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
 #include "elastic/folder.hpp"
@@ -368,13 +367,7 @@ class Watcher {
   /// Writes the best plan, and requests it if that pays.
   Result<void> act(reports::WatchEvent& event, const ClusterInput& input) {
     if (!event.found) return {};
-    event.found->plan.origin = {.tool = fmt::format("sailor-plan {}", version()),
-                                .cluster = input.cluster.origin,
-                                .partition = options_.text("partition"),
-                                .profile_store = options_.text("profile"),
-                                .framework = options_.text("framework"),
-                                .cluster_hash = content_hash(cluster_to_toml(input.cluster)),
-                                .profile_hash = profile_hash_};
+    event.found->plan.origin = origin_of(options_, input.cluster, profile_hash_);
     if (!settings_.output.empty()) SAILOR_CHECK(save_plan(event.found->plan, settings_.output));
     if (settings_.elastic.empty()) return {};
     if (event.decision != Decision::change && event.decision != Decision::forced) return {};

@@ -14,6 +14,7 @@
 #include "core/output_fit.hpp"
 #include "core/terminal.hpp"
 #include "model/model.hpp"
+#include "plan/plan_origin.hpp"
 #include "profile/profile.hpp"
 #include "profile/store.hpp"
 #include "reports/prediction.hpp"
@@ -220,7 +221,7 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
   if (!plan) return fail(plan.error());
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
-  const auto model = find_model(plan->job.model, models_folder(options, environment));
+  const auto model = find_model(*plan, models_folder(options, environment));
   if (!model) return fail(model.error(), file);
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), file);
   std::optional<Cluster> cluster;
@@ -228,6 +229,8 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
     auto read = load_cluster(options.text("cluster"), *gpus);
     if (!read) return fail(read.error());
     cluster = std::move(*read);
+  } else {
+    cluster = cluster_of_origin(*plan, *gpus);
   }
   const auto framework = simulator::find_framework("sailor", frameworks_folder(environment));  // the run used it
   if (!framework) return fail(framework.error());

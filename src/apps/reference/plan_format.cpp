@@ -82,7 +82,9 @@ FileFormat plan_format() {
                      {"profile_store", "string", "none", "profile store"},
                      {"framework", "string", "none", "training framework that was predicted"},
                      {"cluster_hash", "string", "none", "hash of what was known of the cluster"},
-                     {"profile_hash", "string", "none", "hash of the measurements"}}},
+                     {"profile_hash", "string", "none", "hash of the measurements"},
+                     {"model_file", "string", "none",
+                      "absolute path of the model's description, where --model named a file; later commands read it"}}},
            {.name = "[prediction]",
             .about =
                 "What sailor-plan predicts. It is void when the plan was edited since; sailor-simulate makes a new "

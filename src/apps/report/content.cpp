@@ -16,6 +16,7 @@
 #include "elastic/folder.hpp"
 #include "elastic/time_account.hpp"
 #include "plan/cluster_nodes.hpp"
+#include "plan/plan_origin.hpp"
 #include "plan/trace_reader.hpp"
 
 namespace sailor::apps {
@@ -44,7 +45,7 @@ Result<PlanInput> read_plan_of_run(const std::string& path, const RunRecord& run
                                    const Environment& environment, const GpuCatalogue& gpus) {
   auto plan = parse_plan(run.plan_toml, path);
   if (!plan) return fail(plan.error());
-  auto model = find_model(plan->job.model, models_folder(options, environment));
+  auto model = find_model(*plan, models_folder(options, environment));
   if (!model) return fail(model.error(), path);
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
   use_catalogue_names(*plan, gpus);

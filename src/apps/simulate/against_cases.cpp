@@ -9,6 +9,7 @@
 #include "apps/simulate/plan_input.hpp"
 #include "core/output_fit.hpp"
 #include "core/text.hpp"
+#include "plan/plan_origin.hpp"
 #include "reports/accuracy.hpp"
 #include "simulator/cases.hpp"
 #include "simulator/simulator.hpp"
@@ -37,7 +38,7 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
     const std::string where = fmt::format("{}, case '{}'", path, entry.name);
     auto model = models.find(entry.plan.job.model);
     if (model == models.end()) {
-      auto found = find_model(entry.plan.job.model, models_folder(options, environment));
+      auto found = find_model(entry.plan, models_folder(options, environment));
       if (!found) return fail(found.error(), where);
       model = models.emplace(entry.plan.job.model, *std::move(found)).first;
     }

@@ -16,6 +16,7 @@
 #include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
 #include "plan/original_plan.hpp"
+#include "plan/plan_origin.hpp"
 #include "planner/considered_nodes.hpp"
 #include "planner/request.hpp"
 
@@ -56,7 +57,7 @@ Result<Model> model_of(const Plan& plan, const std::string& path, const Options&
     if (found->name == plan.job.model) return found;
     asked = *std::move(found);
   }
-  auto model = find_model(plan.job.model, models);
+  auto model = find_model(plan, models);
   if (!model) return fail(model.error(), path);
   if (asked && asked->name != model->name)
     return fail(ErrorCode::usage,
@@ -183,7 +184,8 @@ std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& clus
 Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const Options& options,
                                                 const Environment& environment, const GpuCatalogue& gpus) {
   auto cluster = read_cluster(options, environment, gpus, {.rules = rules_of_plan(plan, gpus)});
-  if (!cluster || *cluster || !are_gpu_counts(plan.origin.cluster)) return cluster;
+  if (!cluster || *cluster) return cluster;
+  if (!are_gpu_counts(plan.origin.cluster)) return cluster_of_origin(plan, gpus);
   auto planned = cluster_of_gpu_counts(plan.origin.cluster, gpus);
   if (!planned || what_is_missing(plan, *planned, {})) return cluster;  // the plan or the catalogue changed since
   spdlog::info("on nodes of {}, for which the plan was made; --cluster or --partition name others",

@@ -20,6 +20,7 @@
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "plan/node_placement.hpp"
+#include "plan/plan_origin.hpp"
 #include "profile/advice.hpp"
 #include "slurm/cluster_reader.hpp"
 #include "slurm/edf.hpp"
@@ -462,7 +463,7 @@ Result<Submission> read_submission(const Options& options, const Environment& en
   auto plan = parse_plan(submission.plan_text, path);
   if (!plan) return fail(plan.error());
   submission.plan = *std::move(plan);
-  auto model = find_model(submission.plan.job.model, models_folder(options, environment));
+  auto model = find_model(submission.plan, models_folder(options, environment));
   if (!model) return fail(model.error(), path);
   submission.model = *std::move(model);
   if (auto good = check_plan(submission.plan, submission.model); !good) return fail(good.error(), path);

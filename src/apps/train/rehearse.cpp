@@ -14,6 +14,7 @@
 #include "core/log.hpp"
 #include "core/statistics.hpp"
 #include "core/terminal.hpp"
+#include "plan/plan_origin.hpp"
 #include "profile/profile.hpp"
 #include "profile/store.hpp"
 #include "rehearsal/rehearsal.hpp"
@@ -53,15 +54,16 @@ struct Inputs {
   }
 };
 
-Result<void> read_inputs(const Options& options, const Environment& environment, int started_ranks, Inputs& inputs) {
+Result<void> read_inputs(const Options& options, const Environment& environment, const runtime::World& world,
+                         Inputs& inputs) {
   const std::string& path = options.positional("PLAN").front();
   auto plan = load_plan(path);
   if (!plan) return fail(plan.error());
   inputs.plan = *std::move(plan);
-  auto model = find_model(inputs.plan.job.model, models_folder(options, environment));
+  auto model = find_model(inputs.plan, models_folder(options, environment));
   if (!model) return fail(model.error(), path);
   inputs.model = *std::move(model);
-  if (auto checked = runtime::check_trainable(rehearsal::trained_plan(inputs.plan), inputs.model, started_ranks);
+  if (auto checked = runtime::check_trainable(rehearsal::trained_plan(inputs.plan), inputs.model, world.size());
       !checked)
     return fail(checked.error(), path);
 
@@ -83,6 +85,8 @@ Result<void> read_inputs(const Options& options, const Environment& environment,
     auto cluster = load_cluster(options.text("cluster"), inputs.gpus);
     if (!cluster) return fail(cluster.error());
     inputs.cluster = *std::move(cluster);
+  } else {
+    inputs.cluster = cluster_of_origin(inputs.plan, inputs.gpus, world.rank() == 0);
   }
   const std::string made_for = inputs.plan.origin.framework.empty() ? "sailor" : inputs.plan.origin.framework;
   auto framework = simulator::find_framework(options.has("framework") ? options.text("framework") : made_for,
@@ -136,9 +140,9 @@ void print_report(const Inputs& inputs, const IterationTimes& times, Seconds sim
     const Stage& described = pipeline.stages[static_cast<std::size_t>(stage.stage)];
     const Bytes need = std::max(needs[i].tensors, needs[i].profiled);
     table.add_row({std::to_string(stage.entry), std::to_string(stage.stage), described.gpu,
-                   std::to_string(inputs.plan.ranks_of(described) * pipeline.count), std::to_string(needs[i].communicators),
-                   gibibytes(needs[i].tensors), gibibytes(needs[i].profiled), gibibytes(stage.memory.total()),
-                   stage.capacity ? gibibytes(*stage.capacity) : "-",
+                   std::to_string(inputs.plan.ranks_of(described) * pipeline.count),
+                   std::to_string(needs[i].communicators), gibibytes(needs[i].tensors), gibibytes(needs[i].profiled),
+                   gibibytes(stage.memory.total()), stage.capacity ? gibibytes(*stage.capacity) : "-",
                    !stage.capacity ? "" : (need <= *stage.capacity ? "yes" : "no")});
   }
   fmt::print(
@@ -224,7 +228,7 @@ std::vector<Option> rehearsal_options() {
 Result<void> rehearse(const Options& options, const Environment& environment, const runtime::World& world) {
   const bool speaks = world.rank() == 0;
   Inputs inputs;
-  SAILOR_CHECK(agree(world.control, read_inputs(options, environment, world.size(), inputs)));
+  SAILOR_CHECK(agree(world.control, read_inputs(options, environment, world, inputs)));
   Seconds simulated{};
   const auto simulate = [&]() -> Result<void> {
     auto prediction = simulator::simulate(inputs.plan, inputs.environment());

@@ -11,6 +11,7 @@
 #include "core/shell.hpp"
 #include "core/stop_status.hpp"
 #include "core/terminal.hpp"
+#include "plan/plan_origin.hpp"
 
 namespace sailor::apps {
 
@@ -70,7 +71,7 @@ Result<TrainingInputs> read_training_inputs(const Options& options, const Enviro
     return fail(ErrorCode::invalid_input,
                 fmt::format("{}: the ranks have been placed for another plan", options.positional("PLAN").front()),
                 "give sailor-launch (or --sailor-plan) the same plan");
-  auto found = find_model(inputs.plan.job.model, models_folder(options, environment));
+  auto found = find_model(inputs.plan, models_folder(options, environment));
   if (!found) return fail(found.error(), options.positional("PLAN").front());
   inputs.model = std::move(*found);
   if (auto checked = runtime::check_trainable(inputs.plan, inputs.model, started_ranks.value_or(inputs.plan.ranks()));

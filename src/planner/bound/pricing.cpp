@@ -86,9 +86,9 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
         const double time = candidate.time[0][at(layers)];
         if (time == infinity || wanted.value_or(1) != 1) continue;
         double update = infinity;
-        for (const Recompute recompute : space_.recompute)
+        for (const StageChoice& choice : space_.choices)
           if (const StageTable* table =
-                  prices_.table(space_.pools[p].type, candidate.tensor_parallel, micro_batch, recompute))
+                  prices_.table(space_.pools[p].type, candidate.tensor_parallel, micro_batch, choice))
             update = std::min(update, prices_.update(*table, 0, layers));
         singles_[p].push_back({.micro_batch = micro_batch,
                                .devices = candidate.tensor_parallel,

@@ -31,10 +31,10 @@ std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p,
     if (!space.allows(pool.type, degree, micro_batch)) continue;
     StageCandidate candidate{.pool = p, .tensor_parallel = degree, .node = pool.largest_node()};
     int max_fit = 0;
-    for (const Recompute recompute : space.recompute) {
-      const StageTable* table = prices.table(pool.type, degree, micro_batch, recompute);
+    for (const StageChoice& choice : space.choices) {
+      const StageTable* table = prices.table(pool.type, degree, micro_batch, choice);
       if (table == nullptr) continue;
-      const StageTable* light = prices.table(pool.type, degree, micro_batch, recompute, degree);
+      const StageTable* light = prices.table(pool.type, degree, micro_batch, choice, degree);
       candidate.layer.resize(at(layers), infinity);
       if (candidate.time.empty()) candidate.time.assign(at(deepest), std::vector<double>(width * width, infinity));
       for (int first = 0; first < layers; ++first)
@@ -198,10 +198,10 @@ void StageProgram::find_through_to() {
   std::vector<double> forward(at(layers_), infinity);
   std::vector<double> pass(at(layers_), infinity);
   for (const StageCandidate& candidate : *candidates_)
-    for (const Recompute recompute : space.recompute)
+    for (const StageChoice& choice : space.choices)
       for (const int busy_ranks : {0, candidate.tensor_parallel})
         if (const StageTable* table = prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel,
-                                                    micro_batch_, recompute, busy_ranks))
+                                                    micro_batch_, choice, busy_ranks))
           for (int layer = 0; layer < layers_; ++layer) {
             const double both = table->time(layer, layer + 1);
             pass[at(layer)] = std::min(pass[at(layer)], both);
@@ -217,9 +217,9 @@ void StageProgram::find_backward() {
   const SearchSpace& space = prices_.space();
   const auto each_layer = [&](int begin, int end, auto visit) {
     for (const StageCandidate& candidate : *candidates_)
-      for (const Recompute recompute : space.recompute)
+      for (const StageChoice& choice : space.choices)
         if (const StageTable* table =
-                prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel, micro_batch_, recompute))
+                prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel, micro_batch_, choice))
           for (int layer = begin; layer < end; ++layer)
             visit(layer, table->time(layer, layer + 1), table->backward[at(layer) + 1] - table->backward[at(layer)]);
   };
@@ -513,7 +513,7 @@ std::vector<TemplateStage> StageProgram::stages_of(int index, std::size_t weight
     const StageCandidate& candidate = (*candidates_)[candidate_at];
     stages.push_back({.pool = candidate.pool,
                       .tensor_parallel = candidate.tensor_parallel,
-                      .recompute = prices_.space().recompute.front(),
+                      .choice = prices_.space().choices.front(),
                       .first = first,
                       .last = last});
     if (last == layers_) return stages;

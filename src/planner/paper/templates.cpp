@@ -68,11 +68,11 @@ void PaperStages::add_candidates() {
     const DevicePool& pool = space_.pools[p];
     for (const int degree : pool.tensor_parallel) {
       if (!space_.allows(pool.type, degree, kind_.micro_batch)) continue;
-      const StageTable* table = prices_.table(pool.type, degree, kind_.micro_batch, Recompute::none);
+      const StageTable* table = prices_.table(pool.type, degree, kind_.micro_batch, StageChoice{});
       if (table == nullptr) continue;
       std::vector<const StageTable*> tables{table};  // with different numbers of busy neighbours
       for (int busy = degree; busy <= reductions_of_.largest_node(p); ++busy)
-        if (const StageTable* other = prices_.table(pool.type, degree, kind_.micro_batch, Recompute::none, busy);
+        if (const StageTable* other = prices_.table(pool.type, degree, kind_.micro_batch, StageChoice{}, busy);
             other != nullptr && (other->pass != table->pass || other->update != table->update))
           tables.push_back(other);
       std::vector<double> row(stages, infinity);

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "cluster/cluster.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+
+/// What a plan's origin names, where it is still there.
+namespace sailor {
+
+/// The model of a plan: its origin's model_file, else (or where that is gone) the one of its name in `folder`. Errors:
+/// as load_model() and find_model() of a name; invalid_input, if the file describes a model of another name now.
+Result<Model> find_model(const Plan& plan, const std::filesystem::path& folder);
+/// The cluster file that a plan was made for, if its origin names one. Unless another rank `speaks`, it is logged that
+/// it is used, whether it has changed since, or why it cannot be read.
+std::optional<Cluster> cluster_of_origin(const Plan& plan, const GpuCatalogue& gpus, bool speaks = true);
+
+}  // namespace sailor

@@ -1,0 +1,24 @@
+#include "planner/stage_choice.hpp"
+
+#include <fmt/format.h>
+
+namespace sailor::planner {
+
+Result<std::vector<StageChoice>> stage_choices(const Request& request, const simulator::Framework& framework) {
+  if (const auto& pinned = request.pins.recompute) {
+    if (*pinned != Recompute::none && !framework.supports_recompute)
+      return fail(ErrorCode::usage,
+                  fmt::format("--pin recompute={}: framework {} does not have it", to_string(*pinned), framework.name),
+                  "choose another framework, or leave the pin out");
+    return std::vector<StageChoice>{{.recompute = *pinned}};
+  }
+  if (!framework.supports_recompute || request.space == Space::paper) return std::vector<StageChoice>{{}};
+  return std::vector<StageChoice>{
+      {.recompute = Recompute::none}, {.recompute = Recompute::selective}, {.recompute = Recompute::full}};
+}
+
+void choose(const StageChoice& choice, LayerKey& key) { key.recompute = choice.recompute; }
+
+void choose(const StageChoice& choice, Stage& stage) { stage.recompute = choice.recompute; }
+
+}  // namespace sailor::planner
