@@ -13,6 +13,7 @@
 #include <set>
 
 #include "planner/bound/bound.hpp"
+#include "planner/bound/pricing.hpp"
 #include "planner/search_space.hpp"
 #include "planner/stage_prices.hpp"
 #include "planner/template_mix.hpp"
@@ -634,6 +635,68 @@ void for_each_division(const std::vector<planner::GroupTime>& groups, std::size_
   for (int n = 1; n <= std::min(group.max_micro_batches, left / group.micro_batch); ++n)
     for_each_division(groups, index + 1, left - n * group.micro_batch,
                       std::max(end, group.fixed + group.round * (n - 1)), best);
+}
+
+// A plan of equal pipelines in one pool, done by some time of the closed form, is a solution of the pricing problem at
+// that deadline: nothing may be priced below it, whatever the labels of ready_labels.hpp leave out. And labels only
+// price lower.
+RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanInAPool, ()) {
+  PlannerWorld world({.gpus = 16, .types = 1, .zones = 1});
+  const Profile profile(world.data);
+  simulator::Environment env = world.environment(profile);
+  const LayerCosts costs = simulator::layer_costs_for(env);
+  env.costs = &costs;
+  Request request = world.request;
+  request.memory_margin = 0.0;
+  auto space = planner::make_search_space(request, env);
+  RC_PRE(space.has_value());
+  space->schedules = {Schedule::one_f_one_b};
+  planner::StagePrices prices(request, *space, env);
+  const planner::DevicePool& pool = space->pools.front();
+  const int layers = prices.layers();
+  RC_PRE(layers > 1);
+  const int micro_batch = *rc::gen::elementOf(space->micro_batches);
+  const int stages = *rc::gen::inRange(2, std::min(layers, 5) + 1);
+  planner::PipelineTemplate column{.micro_batch = micro_batch};
+  int first = 0;
+  for (int i = 0; i < stages; ++i) {
+    const int last = i + 1 == stages ? layers : *rc::gen::inRange(first + 1, layers - (stages - i - 1) + 1);
+    const int degree = *rc::gen::elementOf(pool.tensor_parallel);
+    RC_PRE(space->allows(pool.type, degree, micro_batch));
+    column.stages.push_back({.tensor_parallel = degree, .first = first, .last = last});
+    column.devices += degree;
+    first = last;
+  }
+  const int most = pool.devices() / column.devices;
+  RC_PRE(most > 0);
+  const int count = *rc::gen::inRange(1, most + 1);
+  const int each = *rc::gen::inRange(1, 5);
+  request.job.global_batch = count * each * micro_batch;
+  const OptimizerSharding sharding = *rc::gen::elementOf(space->sharding);
+  RC_PRE(sharding != OptimizerSharding::zero3);
+  const planner::TemplateMix mix{.sharding = sharding, .groups = {{.column = column, .count = count}}};
+  const Plan plan = planner::make_plan(request, *space, mix, std::vector<planner::Share>{{0, count, each}});
+  const auto prediction = simulator::simulate(plan, env);
+  RC_PRE(prediction.has_value() && prediction->fits);
+
+  const double worth = static_cast<double>(each) * micro_batch / column.devices;
+  const double deadline = prediction->closed_form_time.value() * (1.0 + 1e-9);
+  const planner::Branch branch{.pure = {0}, .one_pool = true, .min_pipelines = count, .max_pipelines = count};
+  const std::function<bool()> no_stop;
+  planner::PricingProblem pricing(prices, no_stop);
+  planner::ViolatedColumn violated;
+  const double plain = pricing.inside(0, deadline, branch, 0.0, 0.0, violated);
+  RC_LOG() << describe(plan) << " of " << count << " pipelines, " << each << " micro-batches each, deadline " << deadline
+           << ", event-driven " << prediction->iteration_time.value() << ", reductions overlap "
+           << env.framework.overlaps_reduction << ", messages " << env.framework.overlaps_transfers << "\n"
+           << plan_to_toml(plan) << "\n";
+  RC_ASSERT(plain >= worth * (1.0 - 1e-9));
+  planner::PricingProblem labelled(prices, no_stop);
+  labelled.use_labels();
+  const double tight = labelled.inside(0, deadline, branch, 0.0, 0.0, violated);
+  RC_TAG(tight < plain * (1.0 - 1e-9) ? "labels price lower" : "the same");
+  RC_ASSERT(tight >= worth * (1.0 - 1e-9));
+  RC_ASSERT(tight <= plain * (1.0 + 1e-9));
 }
 
 RC_GTEST_PROP(ShareBatch, EndsAsEarlyAsPossible, ()) {

@@ -38,6 +38,7 @@ constexpr std::size_t branches_at_once = 4;
 constexpr std::size_t max_hints = 24;
 
 constexpr std::uint64_t prove_factor = 100;
+constexpr int halving = 3;  // targets, to about half the share below the best plan
 
 /// Chosen so that the bound takes about as long as the search for plans; for many kinds of devices, as long as a user
 /// will wait.
@@ -55,6 +56,9 @@ std::uint64_t usual_work(const SearchSpace& space) {
       return std::min<std::uint64_t>(8'000'000'000, 4'000'000 * devices);
   }
 }
+
+/// For labels, beside it: about a second for one pool, where the gap is theirs to close.
+std::uint64_t usual_label_work(const SearchSpace& space) { return space.pools.size() == 1 ? 80'000'000 : 20'000'000; }
 
 /// Plans of one Branch that take between two times.
 struct OpenBranch {
@@ -119,32 +123,16 @@ class Bounder {
     double sure = earliest_;
     if (request_.objective == Objective::cost) sure = min_usd;
     if (request_.objective == Objective::throughput_per_usd) sure = earliest_ * min_usd;
-    min_ = sure *= 1.0 - 1e-9;
-    const std::uint64_t max_work = usual_work(space_) * (request_.effort.prove ? prove_factor : 1);
-    // Targets that are easily refuted come first, then those that are not, then those between the two. No plan is below
-    // target(proved); up to target(refused) this was not shown.
-    int proved = targets;
-    int refused = -1;
-    int step = space_.pools.size() == 1 ? targets * 2 / 3 : targets / 4;
-    bool short_of_work = false;
-    bool again = false;
-    for (int round = 0; work() < max_work && !stopped(); ++round) {
-      // One more round if the only thing missing was work that was left for it.
-      if (proved - refused <= 1) {
-        if (proved == 0 || !short_of_work || again) break;
-        again = true;
-        refused = proved - 2;
-      }
-      // A target that takes too long leaves some work for others.
-      limit_ = work() + (max_work - work()) / 4 * (again ? 4 : space_.pools.size() == 1 ? 3 : 1) + 1;
-      const int middle = refused < 0 && round < 4 ? std::max(0, proved - step) : (proved + refused) / 2;
-      step = targets / 5;
-      for (const auto& worker : workers_) worker->pricing.set_precision(best_ / target(middle) - 1.0);
-      out_of_work_ = false;
-      const bool ok = none_below(target(middle));
-      (ok ? proved : refused) = middle;
-      if (!ok) short_of_work = out_of_work_;
-      if (proved < targets) min_ = std::max(sure, target(proved));
+    sure *= 1.0 - 1e-9;
+    const std::uint64_t factor = request_.effort.prove ? prove_factor : 1;
+    min_ = sure;
+    proved_ = targets;
+    try_targets(usual_work(space_) * factor, sure);
+    // Then what is left is looked at with labels, which are tighter and dearer.
+    if (pricing().any_inside() && proved_ > 0) {
+      for (const auto& worker : workers_) worker->pricing.use_labels();
+      unresolved_.reset();
+      try_targets(usual_label_work(space_) * factor, sure);
     }
     return min_;
   }
@@ -159,6 +147,38 @@ class Bounder {
   }
 
  private:
+  /// Proves targets, as many as this work allows: no plan is below target(proved_).
+  void try_targets(std::uint64_t max_work, double sure) {
+    const std::uint64_t before = work();
+    const bool is_first = proved_ == targets;
+    // Targets that are easily refuted come first, then those that are not, then those between the two. Up to
+    // target(refused) it was not shown that no plan is below.
+    int refused = -1;
+    int step = !is_first ? halving : space_.pools.size() == 1 ? targets * 2 / 3 : targets / 4;
+    bool short_of_work = false;
+    bool again = false;
+    for (int round = 0; work() - before < max_work && !stopped(); ++round) {
+      // One more round if the only thing missing was work that was left for it.
+      if (proved_ - refused <= 1) {
+        if (proved_ == 0 || !short_of_work || again) break;
+        again = true;
+        refused = proved_ - 2;
+      }
+      // A target that takes too long leaves some work for others.
+      const std::uint64_t left = max_work - (work() - before);
+      limit_ = work() + left / 4 * (again ? 4 : !is_first ? 1 : space_.pools.size() == 1 ? 3 : 1) + 1;
+      const bool leaps = refused < 0 && (!is_first || round < 4);
+      const int middle = leaps ? std::max(0, proved_ - step) : (proved_ + refused) / 2;
+      if (is_first) step = targets / 5;
+      for (const auto& worker : workers_) worker->pricing.set_precision(best_ / target(middle) - 1.0);
+      out_of_work_ = false;
+      const bool ok = none_below(target(middle));
+      (ok ? proved_ : refused) = middle;
+      if (!ok) short_of_work = out_of_work_;
+      if (proved_ < targets) min_ = std::max(sure, target(proved_));
+    }
+  }
+
   [[nodiscard]] const PricingProblem& pricing() const { return workers_.front()->pricing; }
   [[nodiscard]] std::uint64_t work() const {
     std::uint64_t sum = 0;
@@ -586,6 +606,7 @@ class Bounder {
   const std::function<bool()>& stop_;
   const std::function<void(double)>& progress_;
   double min_ = 0.0;  // score that is proved so far
+  int proved_ = targets;
   WorkerThreads threads_;
   std::vector<std::unique_ptr<Worker>> workers_;
   int max_devices_ = 1;

@@ -4,31 +4,18 @@
 #include <array>
 #include <cmath>
 
+#include "planner/bound/ready_labels.hpp"
 #include "planner/index.hpp"
 
 namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t max_reductions = 400;             // numbers of pipelines for which they are cached
 constexpr int few = 9;                                  // micro-batches of a pipeline
 constexpr int unlimited_micro_batches = 1'000'000'000;  // no pipeline has more
 constexpr double slack = 1.0 + 1e-12;                   // against rounding
 
 }  // namespace
-
-KnownReductions::Times::Times(std::size_t of_times, std::size_t of_linked) : times(of_times), linked(of_linked) {
-  for (auto* const all : {&times, &linked})
-    for (std::atomic<double>& time : *all) time.store(-1.0, std::memory_order_relaxed);
-}
-
-std::shared_ptr<KnownReductions::Times> KnownReductions::of(const Branch& branch) {
-  const std::scoped_lock lock(mutex_);
-  if (known_.size() > max_reductions) known_.clear();
-  std::shared_ptr<Times>& times = known_[{branch.min_pipelines, branch.pure, branch.one_pool}];
-  if (!times) times = std::make_shared<Times>(times_, linked_);
-  return times;
-}
 
 PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>& stop)
     : prices_(prices), space_(prices.space()), request_(prices.request()), stop_(stop) {
@@ -140,25 +127,15 @@ PricingProblem::PricingProblem(const PricingProblem& other, StagePrices& prices)
   for (const StageProgram& program : other.across_) across_.push_back(program.another());
 }
 
-void PricingProblem::number_amounts(const std::vector<double>& amounts) {
-  const std::size_t width = amounts.size();
-  std::vector<std::pair<double, std::size_t>> order;
-  for (std::size_t first = 0; first < width; ++first)
-    for (std::size_t last = first + 1; last < width; ++last)
-      order.emplace_back(amounts[last] - amounts[first], first * width + last);
-  std::sort(order.begin(), order.end());
-  amount_numbers_.assign(width * width, 0);
-  for (const auto& [amount, range] : order) {
-    if (distinct_amounts_.empty() || amount > distinct_amounts_.back() * (1.0 + 1e-9))
-      distinct_amounts_.push_back(amount);
-    amount_numbers_[range] = distinct_amounts_.size() - 1;
-  }
-}
-
 void PricingProblem::set_precision(double share) {
   narrow_ = std::clamp(share * 0.15, 0.001, 0.1);
+  step_ = share * 0.05;
   steps_ = std::clamp(std::ceil(8.0 / share), 32.0, 512.0);
   limits_.clear();
+}
+
+bool PricingProblem::any_inside() const {
+  return std::any_of(inside_.begin(), inside_.end(), [](const auto& programs) { return !programs.empty(); });
 }
 
 std::uint64_t PricingProblem::work() const {
@@ -258,6 +235,7 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
       const double price = std::max(violated.sequences - each, 0.0) / top.worth;
       if (program.inside()) {
         violated.uses[program.candidates().front().pool] = price;
+        if (hints_ != nullptr && !top.stages.empty()) hints_->push_back({top.stages, program.micro_batch()});
       } else {
         std::vector<TemplateStage> stages =
             program.stages_of(top.to, program.weights / 2, top.min_micro_batches, top.limits, top.candidate, top.last);
@@ -400,34 +378,57 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     is_sure = true;
   }
   box = evaluate(exact ? *solution : *quick, exact, box.limits);
+  if (labels_ && exact && program.inside() && box.worth > needed)
+    find_ready_worth(program, box, deadline, branch, each, needed);
 }
 
-/// Max layers of the first stage of a pipeline of the branch.
-int PricingProblem::longest_first_stage(const Branch& branch) {
-  int max_layers = 1;
-  for (std::size_t p = 0; p < space_.pools.size(); ++p)
-    for (const int degree : space_.pools[p].tensor_parallel)
-      while (max_layers < prices_.layers() &&
-             reduction(p, degree, 0, max_layers + 1, 0, branch) <= branch.reduction_up_to)
-        ++max_layers;
-  return max_layers;
-}
-
-double PricingProblem::longest_reduction(const Branch& branch) {
-  double longest = 0.0;
-  Branch any = branch;
-  any.holders.clear();
-  enter(any, deadline_);
-  const bool known = !branch.pure.empty() || !branch.holders.empty();
-  for (std::size_t p = 0; known && p < space_.pools.size(); ++p) {
-    if (branch.holders.empty() && std::find(branch.pure.begin(), branch.pure.end(), p) == branch.pure.end()) continue;
-    if (!branch.holders.empty() && branch.holders[0] != static_cast<int>(zone_[p])) continue;
-    for (const int degree : space_.pools[p].tensor_parallel) {
-      if (const double time = reduction(p, degree, 0, prices_.layers(), 0, any); time < infinity)
-        longest = std::max(longest, time);
-    }
+// What a pipeline takes does not depend on prices, so that answers serve for all of them.
+void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch,
+                                      double each, double needed) {
+  const auto max_devices = static_cast<int>(std::min(
+      (static_cast<double>(box.max_micro_batches) * program.micro_batch() - each) / std::max(needed, 1e-300) * slack,
+      1e6));
+  KnownReady& known = ready_[{&program, box.from, box.to, box.min_micro_batches, box.max_micro_batches}];
+  if (known.max_devices < max_devices) {
+    const double quickest = program.level(box.from);
+    const double behind = 1.0 - program.backward();
+    const double over = branch.reduction_over - program.backward_more();
+    const auto& candidates = program.candidates();
+    known.max_devices = max_devices;
+    known.answer = price_ready_pipelines(
+        {.program = program,
+         .furthest = limits(program, deadline - quickest * (box.min_micro_batches - 1), deadline, branch),
+         .slowest = program.level(box.to),
+         .round = quickest,
+         .min_micro_batches = box.min_micro_batches,
+         .max_micro_batches = box.max_micro_batches,
+         .in_flight = program.in_flight_at(box.to, box.min_micro_batches),
+         .deadline = deadline,
+         .step = step_ * deadline,
+         .max_devices = max_devices,
+         .max_first_reduction = branch.reduction_up_to,
+         .delay =
+             [&](double through) {
+               return std::max({through, through * behind + over, fixed_delay_ / slack});
+             },
+         .reduction =
+             [&](std::size_t candidate, int first, int last, int devices) {
+               return reduction(candidates[candidate].pool, candidates[candidate].tensor_parallel, first, last,
+                                at(devices), branch);
+             }});
+    work_ += known.answer.work;
   }
-  return longest;
+  if (!known.answer.complete) return;
+  Box best = box;
+  best.worth = 0.0;
+  for (const ReadyPipeline& pipeline : known.answer.pipelines) {
+    const double worth = (static_cast<double>(pipeline.count) * program.micro_batch() - each) / pipeline.devices;
+    if (worth <= std::max(needed, best.worth)) continue;
+    best.worth = worth;
+    best.count = pipeline.count;
+    best.stages = pipeline.stages;
+  }
+  if (best.worth < box.worth) box = std::move(best);
 }
 
 // The passes of a stage of layers [first, last) end no earlier than its pipeline has got the last micro-batch to the
@@ -464,6 +465,7 @@ void PricingProblem::enter(const Branch& branch, double deadline) {
   branch_ = branch;
   deadline_ = deadline;
   limits_.clear();
+  ready_.clear();
   const int layers = prices_.layers();
   alone_until_.assign(zones_ * at(layers), layers);
   for (std::size_t zone = 0; zone < zones_ && !branch.holders.empty(); ++zone)
@@ -475,112 +477,6 @@ void PricingProblem::enter(const Branch& branch, double deadline) {
       else if (layer + 1 < layers)
         until = alone_until_[zone * at(layers) + at(layer) + 1];
     }
-}
-
-/// Min time of the reductions of a stage. `way`: MinPrices.
-double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way,
-                                 const Branch& branch) {
-  if (!branch.holders.empty() && alone_until_[zone_[pool] * at(prices_.layers()) + at(first)] < last) return infinity;
-  if (branch.min_pipelines < 2 || prices_.env().framework.overlaps_reduction || interleaves_) return 0.0;
-  double linked = 0.0;
-  if (!branch.holders.empty())
-    for (int layer = first; layer < last; ++layer) {
-      if (branch.holders[at(layer)] == Branch::several)
-        linked = std::max(linked, linked_reduction(pool, tensor_parallel, layer, branch));
-    }
-  // On the stage's node so many of its ranks take part in a sum of its layers at most; every other rank makes one more
-  // sum that goes through the network beside it.
-  const int node = space_.pools[pool].largest_node();
-  const int min_degree = degrees_.front();
-  int rings = 1;
-  if (const int taken = static_cast<int>(way); taken > tensor_parallel) {
-    rings = node;
-    for (int busy = taken; busy <= node; ++busy) {
-      const int here = 1 + (busy - taken) / min_degree;
-      rings = std::min(rings, (busy + here - 1) / here);
-    }
-  }
-  const auto degree =
-      static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
-  const std::size_t amount = amount_numbers_[at(first) * at(prices_.layers() + 1) + at(last)];
-  std::atomic<double>& known =
-      reductions_here_
-          ->times[((pool * degrees_.size() + degree) * distinct_amounts_.size() + amount) * at(largest_node_ + 1) +
-                  at(rings)];
-  double time = known.load(std::memory_order_relaxed);
-  if (time < 0.0) {
-    time = reduction_of(pool, tensor_parallel, rings, distinct_amounts_[amount], branch);
-    known.store(time, std::memory_order_relaxed);
-  }
-  return std::max(time, linked);
-}
-
-// An all-reduce over several zones is as slow as over the slowest pair, thus at least as over the quickest pair with
-// this zone.
-double PricingProblem::linked_reduction(std::size_t pool, int tensor_parallel, int layer, const Branch& branch) {
-  const auto index =
-      static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
-  std::atomic<double>& known =
-      reductions_here_->linked[(pool * degrees_.size() + index) * layer_amounts_.size() + at(layer)];
-  double time = known.load(std::memory_order_relaxed);
-  if (time >= 0.0) return time;
-  const int node = space_.pools[pool].largest_node();
-  time = infinity;
-  for (const int degree : degrees_) {
-    if (degree > tensor_parallel) break;
-    const double share = layer_amounts_[at(layer)] / degree;
-    for (std::size_t other = 0; other < space_.pools.size(); ++other)
-      if (zone_[other] != zone_[pool])
-        time = std::min(time, std::max(over_link(pool, other, node, degree, degree, branch.min_pipelines, share),
-                                       over_link(other, pool, node, degree, degree, branch.min_pipelines, share)));
-  }
-  known.store(time, std::memory_order_relaxed);
-  return time;
-}
-
-// The ranks of a tensor-parallel group of degree m share the gradients; in an all-reduce over several degrees the min
-// counts. A node with h groups that hold a layer has at least h m busy ranks, so m all-reduces go through its network
-// at once.
-double PricingProblem::reduction_of(std::size_t pool, int tensor_parallel, int rings, double amount,
-                                    const Branch& branch) {
-  const int node = space_.pools[pool].largest_node();
-  const int replicas = branch.min_pipelines;
-  double min_time = infinity;
-  for (const int degree : degrees_) {
-    if (degree > tensor_parallel) break;
-    const double share = amount / degree;
-    const int together = std::max(rings, degree);
-    double time = 0.0;
-    if (branch.pure.size() > 1) {  // they hold every layer, and an all-reduce is as slow as between the slowest pair
-      for (const std::size_t a : branch.pure)
-        for (const std::size_t b : branch.pure)
-          if (a != b) time = std::max(time, over_link(a, b, node, degree, together, replicas, share));
-    } else if (branch.one_pool) {
-      time = over_link(pool, pool, node, degree, together, replicas, share);
-    } else {
-      time = infinity;
-      for (std::size_t other = 0; other < space_.pools.size(); ++other)
-        time = std::min({time, over_link(pool, other, node, degree, together, replicas, share),
-                         over_link(other, pool, node, degree, together, replicas, share)});
-    }
-    min_time = std::min(min_time, time);
-  }
-  return min_time;
-}
-
-double PricingProblem::over_link(std::size_t a, std::size_t b, int node, int degree, int rings, int replicas,
-                                 double amount) {
-  double min_time = infinity;
-  for (const double branch : {1.0, 0.05}) {  // several smaller all-reduces take no less
-    const int max_ranks = std::max(1, node / degree);
-    for (int ranks = 1; ranks <= max_ranks; ranks = ranks < max_ranks ? std::min(2 * ranks, max_ranks) : max_ranks + 1)
-      // On published links more all-reduces at once may take less time.
-      for (int all = rings; all <= std::max(rings, (node + ranks - 1) / ranks); ++all)
-        min_time = std::min(min_time, prices_.reduction(a, b, ranks, all, replicas, false, amount * branch) / branch);
-    if (a == b && replicas <= node / degree)
-      min_time = std::min(min_time, prices_.reduction(a, a, replicas, 1, replicas, true, amount * branch) / branch);
-  }
-  return min_time;
 }
 
 }  // namespace sailor::planner

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "planner/bound/bound.hpp"
+#include "planner/bound/ready_labels.hpp"
 #include "planner/bound/stages.hpp"
 
 namespace sailor::planner {
@@ -95,6 +96,9 @@ class PricingProblem {
   [[nodiscard]] std::size_t zone(std::size_t pool) const { return zone_[pool]; }
   [[nodiscard]] std::size_t zones() const { return zones_; }
   [[nodiscard]] bool any_across() const { return !across_.empty(); }
+  [[nodiscard]] bool any_inside() const;
+  /// From now on, pipelines inside a pool are priced by labels, too (ready_labels.hpp).
+  void use_labels() { labels_ = true; }
   /// Whether a stage may hold several ranges of layers (interleaved schedule): then only fluid_rate() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
   [[nodiscard]] std::uint64_t work() const;
@@ -119,6 +123,7 @@ class PricingProblem {
     std::size_t limits = 0;  // StageProgram::remember()
     std::size_t candidate = 0;
     int last = 0;
+    std::vector<TemplateStage> stages{};  // of the best pipeline, if labels found it
     bool operator<(const Box& other) const { return worth < other.worth; }
   };
 
@@ -130,6 +135,9 @@ class PricingProblem {
   double longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                 ViolatedColumn& violated);
   void find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each, double needed);
+  /// Lowers the worth of a box inside a pool to that of pipelines with time for the reductions of all stages.
+  void find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
+                        double needed);
   void number_amounts(const std::vector<double>& amounts);
   /// Sets the current branch; what is looked up for it is valid until the next call.
   void enter(const Branch& branch, double deadline);
@@ -165,11 +173,20 @@ class PricingProblem {
   int largest_node_ = 1;
   double fixed_delay_ = 0.0;  // min seconds of a deadline that are not for rounds of micro-batches
   double narrow_ = 0.001;     // share of the deadline that differences between slowest stages may make
-  double steps_ = 64.0;       // per deadline, to which the time left for reductions is rounded up
-  Branch branch_;             // of the last call of enter()
+  bool labels_ = false;
+  double step_ = 1e-5;   // of the deadline, to which times of labels are rounded down
+  double steps_ = 64.0;  // per deadline, to which the time left for reductions is rounded up
+  Branch branch_;        // of the last call of enter()
   double deadline_ = 0.0;
   std::vector<int> alone_until_;  // by zone and layer: first layer from there on that another zone alone holds
   std::map<std::pair<const StageProgram*, double>, StageLimits> limits_;  // by program and time left, of branch_
+  /// Pipelines inside a pool of up to so many devices, of branch_.
+  struct KnownReady {
+    int max_devices = 0;
+    ReadyAnswer answer{};
+  };
+  /// By program, levels of the slowest stage, and numbers of micro-batches.
+  std::map<std::tuple<const StageProgram*, int, int, int, int>, KnownReady> ready_;
   std::uint64_t work_ = 0;
 };
 

@@ -30,12 +30,17 @@ std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p,
   for (const int degree : pool.tensor_parallel) {
     if (!space.allows(pool.type, degree, micro_batch)) continue;
     StageCandidate candidate{.pool = p, .tensor_parallel = degree, .node = pool.largest_node()};
+    std::vector<double> forward(at(layers), infinity);
     int max_fit = 0;
     for (const StageChoice& choice : space.choices) {
       const StageTable* table = prices.table(pool.type, degree, micro_batch, choice);
       if (table == nullptr) continue;
       const StageTable* light = prices.table(pool.type, degree, micro_batch, choice, degree);
       candidate.layer.resize(at(layers), infinity);
+      for (const StageTable* each : {table, light})
+        for (int layer = 0; layer < layers && each != nullptr; ++layer)
+          forward[at(layer)] = std::min(forward[at(layer)],
+                                        (each->times[at(layer) + 1].forward - each->times[at(layer)].forward).value());
       if (candidate.time.empty()) candidate.time.assign(at(deepest), std::vector<double>(width * width, infinity));
       for (int first = 0; first < layers; ++first)
         for (int last = first + 1; last <= layers; ++last) {
@@ -56,27 +61,36 @@ std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p,
           }
         }
     }
-    if (max_fit > 0) candidates.push_back(std::move(candidate));
+    if (max_fit == 0) continue;
+    candidate.forward.assign(1, 0.0);
+    for (const double time : forward) candidate.forward.push_back(candidate.forward.back() + time);
+    candidates.push_back(std::move(candidate));
   }
   return candidates;
 }
 
 void find_boundaries(StagePrices& prices, std::vector<StageCandidate>& candidates, int micro_batch) {
-  const auto both = [&](const StageCandidate& a, const StageCandidate& b, bool one_node) {
-    return std::min(
-        prices.boundary(a.pool, a.tensor_parallel, b.pool, b.tensor_parallel, micro_batch, one_node).both(),
-        prices.boundary(b.pool, b.tensor_parallel, a.pool, a.tensor_parallel, micro_batch, one_node).both());
+  const auto min_of = [&](const StageCandidate& a, const StageCandidate& b, bool one_node) {
+    const BoundaryCost to =
+        prices.boundary(a.pool, a.tensor_parallel, b.pool, b.tensor_parallel, micro_batch, one_node);
+    const BoundaryCost from =
+        prices.boundary(b.pool, b.tensor_parallel, a.pool, a.tensor_parallel, micro_batch, one_node);
+    return std::pair(std::min(to.both(), from.both()), std::min(to.forward, from.forward));
   };
   for (StageCandidate& candidate : candidates) {
     std::vector<double> far_to(prices.space().pools.size(), infinity);
     for (const StageCandidate& other : candidates) {
       const bool same = candidate.pool == other.pool;
-      const double far = both(candidate, other, false);
+      const auto [far, far_forward] = min_of(candidate, other, false);
       candidate.far = std::min(candidate.far, far);
       far_to[other.pool] = std::min(far_to[other.pool], far);
-      if (same) candidate.far_inside = std::min(candidate.far_inside, far);
-      if (same && candidate.tensor_parallel + other.tensor_parallel <= candidate.node)
-        candidate.near = std::min(candidate.near, both(candidate, other, true));
+      if (!same) continue;
+      candidate.far_inside = std::min(candidate.far_inside, far);
+      candidate.far_forward = std::min(candidate.far_forward, far_forward);
+      if (candidate.tensor_parallel + other.tensor_parallel > candidate.node) continue;
+      const auto [near, near_forward] = min_of(candidate, other, true);
+      candidate.near = std::min(candidate.near, near);
+      candidate.near_forward = std::min(candidate.near_forward, near_forward);
     }
     for (std::size_t p = 0; p < far_to.size(); ++p)
       if (far_to[p] < infinity) candidate.far_to.emplace_back(far_to[p], p);
@@ -209,6 +223,12 @@ void StageProgram::find_through_to() {
                 std::min(forward[at(layer)], both - (table->backward[at(layer) + 1] - table->backward[at(layer)]));
           }
   for (int layer = 0; layer < layers_; ++layer) through_to_[0] += pass[at(layer)];
+  pass_before_.assign(1, 0.0);
+  forward_before_.assign(1, 0.0);
+  for (int layer = 0; layer < layers_; ++layer) {
+    pass_before_.push_back(pass_before_.back() + pass[at(layer)]);
+    forward_before_.push_back(forward_before_.back() + forward[at(layer)]);
+  }
   for (int layer = 1; layer < layers_; ++layer)
     through_to_[at(layer)] = through_to_[at(layer) - 1] - pass[at(layer) - 1] + forward[at(layer) - 1];
 }
@@ -409,7 +429,6 @@ void StageProgram::fill_inside(Tables& tables, double limit, double weight, int 
     }
 }
 
-/// Max micro-batches in flight that make a difference to any stage within the limit.
 int StageProgram::in_flight_at(int index, int in_flight) const {
   const double limit = level(index) * (1.0 + 1e-12);
   int cap = std::clamp(in_flight, 1, max_in_flight_);

@@ -22,10 +22,13 @@ struct StageCandidate {
   /// Time of the quickest way of recomputation that fits, by micro-batches in flight (element 0: one), at first x
   /// (layers + 1) + last; infinite if none fits.
   std::vector<std::vector<double>> time;
-  std::vector<double> layer;     ///< min time of each alone, even if it does not fit: in a longer stage it may
-  double near = infinity;        ///< min of a message forward and its gradient back, inside a node
-  double far = infinity;         ///< the same, between nodes
-  double far_inside = infinity;  ///< the same, between nodes, to a stage of the same pool
+  std::vector<double> layer;       ///< min time of each alone, even if it does not fit: in a longer stage it may
+  std::vector<double> forward;     ///< min time forward of layers [0, i)
+  double near = infinity;          ///< min of a message forward and its gradient back, inside a node
+  double far = infinity;           ///< the same, between nodes
+  double far_inside = infinity;    ///< the same, between nodes, to a stage of the same pool
+  double near_forward = infinity;  ///< part of `near` that the message forward takes
+  double far_forward = infinity;   ///< the same of `far_inside`
   std::vector<std::pair<double, std::size_t>> far_to;  ///< the same to each pool, ascending
 };
 
@@ -68,11 +71,16 @@ class StageProgram {
   [[nodiscard]] double through() const { return through_; }  ///< min time from end to end and back
   /// Min time of a micro-batch to the end of a pipeline and back to layer `first`.
   [[nodiscard]] double through_to(int first) const { return through_to_[static_cast<std::size_t>(first)]; }
+  /// Min time of a pass of layers [0, first), and of its forward part.
+  [[nodiscard]] double pass_before(int first) const { return pass_before_[static_cast<std::size_t>(first)]; }
+  [[nodiscard]] double forward_before(int first) const { return forward_before_[static_cast<std::size_t>(first)]; }
   /// Of S seconds from end to end and back, at most S x backward() + backward_more() are backward passes and gradients
   /// sent back.
   [[nodiscard]] double backward() const { return backward_; }
   [[nodiscard]] double backward_more() const { return backward_more_; }
   [[nodiscard]] bool inside() const { return inside_; }
+  [[nodiscard]] bool blocks() const { return blocks_; }  ///< a stage waits for its messages
+  [[nodiscard]] int layers() const { return layers_; }
   /// Max number of micro-batches in flight that is told apart.
   [[nodiscard]] int max_in_flight() const { return max_in_flight_; }
 
@@ -90,6 +98,8 @@ class StageProgram {
   /// quickest there is and memory held no more than one micro-batch. Valid until the next call.
   const MinPrices& estimate(int level, const StageLimits& limits);
   static constexpr std::size_t weights = 4;
+  /// Max micro-batches in flight that make a difference to any stage of the level.
+  [[nodiscard]] int in_flight_at(int level, int in_flight) const;
 
   /// The stages of the cheapest pipeline across pools that begins with a stage of `candidate` that ends at `last`.
   std::vector<TemplateStage> stages_of(int level, std::size_t weight, int in_flight, std::size_t limits,
@@ -106,7 +116,6 @@ class StageProgram {
   void fill(Tables& tables, double level, double weight, int cap, const StageLimits& limits);
   void fill_inside(Tables& tables, double limit, double weight, int cap, const StageLimits& limits);
   void fill_across(Tables& tables, double limit, double weight, const StageLimits& limits);
-  [[nodiscard]] int in_flight_at(int index, int in_flight) const;
   void choose_candidates(std::vector<StageCandidate> candidates);
   void find_work();
   void find_backward();
@@ -131,6 +140,8 @@ class StageProgram {
   double work_ = 0.0;
   std::vector<double> device_price_;
   std::vector<double> through_to_;
+  std::vector<double> pass_before_;
+  std::vector<double> forward_before_;
   /// Solutions for some prices, by level, weight, micro-batches in flight and number of limits.
   struct Cache {
     std::map<StageLimits, std::size_t> numbers;

@@ -1,0 +1,51 @@
+// The cheapest pipelines inside a pool by label setting: for each stage, when its own reductions are done, and not only
+// when its pipeline has passed. Tighter than StageProgram::solve(), which prices stages one by one, and dearer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "planner/bound/stages.hpp"
+
+namespace sailor::planner {
+
+/// What pipelines are asked for. Times in seconds.
+struct ReadyQuestion {
+  const StageProgram& program;  ///< inside a pool: a device costs 1
+  const StageLimits& furthest;
+  double slowest = infinity;  ///< max time of a stage
+  double round = 0.0;         ///< min time of the slowest stage
+  int min_micro_batches = 1;
+  int max_micro_batches = 1;
+  int in_flight = 1;  ///< micro-batches, of which a stage's memory holds as many as there are stages from it on
+  double deadline = 0.0;
+  double step = 0.0;  ///< times of labels are rounded down to multiples; 0: not
+  int max_devices = 1;
+  double max_first_reduction = infinity;
+  /// Min seconds before the deadline at which a pipeline that takes `through` from end to end has passed.
+  std::function<double(double through)> delay;
+  /// Min time of the reductions of a stage on a node of which it and the next stages take so many devices.
+  std::function<double(std::size_t candidate, int first, int last, int devices)> reduction;
+};
+
+struct ReadyPipeline {
+  int count = 1;  ///< micro-batches
+  int devices = 1;
+  std::vector<TemplateStage> stages{};
+};
+
+struct ReadyAnswer {
+  bool complete = false;  ///< false: too many labels, and nothing is known
+  /// Those of the fewest devices for so many micro-batches or more.
+  std::vector<ReadyPipeline> pipelines{};
+  std::uint64_t work = 0;
+};
+
+/// A pipeline grows from its last stage to its first. A label is the stages from a layer on: seconds from end to end
+/// and back; seconds until all reductions of these stages are done, if no micro-batch went before; devices, and those
+/// of them on the node of its first stage. Dominated ones go, and those that break the deadline or take too many
+/// devices, whatever comes before them.
+ReadyAnswer price_ready_pipelines(const ReadyQuestion& question);
+
+}  // namespace sailor::planner
