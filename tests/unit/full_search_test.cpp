@@ -686,8 +686,8 @@ RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanInAPool, ()) {
   planner::PricingProblem pricing(prices, no_stop);
   planner::ViolatedColumn violated;
   const double plain = pricing.inside(0, deadline, branch, 0.0, 0.0, violated);
-  RC_LOG() << describe(plan) << " of " << count << " pipelines, " << each << " micro-batches each, deadline " << deadline
-           << ", event-driven " << prediction->iteration_time.value() << ", reductions overlap "
+  RC_LOG() << describe(plan) << " of " << count << " pipelines, " << each << " micro-batches each, deadline "
+           << deadline << ", event-driven " << prediction->iteration_time.value() << ", reductions overlap "
            << env.framework.overlaps_reduction << ", messages " << env.framework.overlaps_transfers << "\n"
            << plan_to_toml(plan) << "\n";
   RC_ASSERT(plain >= worth * (1.0 - 1e-9));
