@@ -60,7 +60,10 @@ Option gpu_type() {
 
 Result<std::string> required(const Options& options, std::string_view name) {
   if (options.has(name)) return options.text(name);
-  return fail(ErrorCode::usage, fmt::format("option --{} is missing", name), "see --help");
+  return fail(ErrorCode::usage, fmt::format("option --{} is missing", name),
+              name == "profile" ? "name a store that sailor-profile measured, or the figures that come with Sailor: "
+                                  "--profile published, --profile measured"
+                                : "see --help");
 }
 
 std::vector<std::string> partitions_of(const Options& options) {

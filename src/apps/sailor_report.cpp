@@ -116,9 +116,6 @@ Result<void> check_elastic_trace(const Options& options, const std::string& inpu
 
 Result<void> run(const Options& options, const Environment& environment) {
   const std::string input = options.positional("PLAN|RUN").front();
-  if (options.flag("pareto") && !options.has("cluster") && !options.has("partition"))
-    return fail(ErrorCode::usage, "--pareto searches plans for the nodes of a cluster, but none is given",
-                "name it with --cluster or --partition");
   const auto output = choose_output(options, input);
   if (!output) return fail(output.error());
   SAILOR_CHECK(check_elastic_trace(options, input, *output));

@@ -124,8 +124,8 @@ std::string format_bandwidth(BytesPerSecond rate) {
 
 std::string format_usd(Usd amount) {
   const double value = amount.value();
-  if (value == 0.0 || std::abs(value) >= 0.1) return fmt::format("${:.2f}", value);
-  const int digits = std::min(12, 1 - static_cast<int>(std::floor(std::log10(std::abs(value)))));
+  if (value == 0.0 || std::abs(value) >= 1.0) return fmt::format("${:.2f}", value);
+  const int digits = std::min(12, 2 - static_cast<int>(std::floor(std::log10(std::abs(value)))));
   return fmt::format("${:.{}f}", value, digits);
 }
 

@@ -80,7 +80,7 @@ struct TimePart {
   Seconds TimeParts::*time;
 };
 constexpr std::array<TimePart, 5> all_parts{{{"computation", &TimeParts::compute},
-                                             {"bubble", &TimeParts::bubble},
+                                             {"fill and drain", &TimeParts::bubble},
                                              {"messages between stages", &TimeParts::transfers},
                                              {"reduction of gradients", &TimeParts::synchronization},
                                              {"optimizer step", &TimeParts::update}}};
@@ -114,7 +114,7 @@ std::string reason(Seconds TimeParts::*part, const Candidate& candidate) {
   return "";
 }
 
-/// "bubble +8.0% (...), reduction of gradients +5.0% (...)": shares of the winner's time, largest first.
+/// "fill and drain +8.0% (...), reduction of gradients +5.0% (...)": shares of the winner's time, largest first.
 std::string differences(const Candidate& candidate, const Candidate& winner) {
   const TimeParts own = time_parts(candidate.plan, candidate.prediction);
   const TimeParts best = time_parts(winner.plan, winner.prediction);
@@ -158,8 +158,9 @@ std::string bound_line(const SearchResult& result, Objective objective) {
                                                                      : "better in throughput per USD";
   if (!std::isfinite(result.bound.gap) || result.bound.bound <= 0.0)
     return "How much better a plan could be is not known.";
-  if (result.bound.gap <= 0.0) return fmt::format("No plan of the space is {} by the closed form of the time.", better);
-  return fmt::format("No plan of the space is more than {} {} by the closed form of the time.",
+  if (result.bound.gap <= 0.0)
+    return fmt::format("Proved: no other plan is {} by the planner's formula of the time.", better);
+  return fmt::format("Proved: no other plan is more than {} {} by the planner's formula of the time.",
                      at_most(result.bound.gap), better);
 }
 

@@ -68,7 +68,8 @@ std::string not_linked(StagePrices& prices) {
   return fmt::format(
       "{} of {} {} cannot be used together with the others: no link {}{} was measured or stated; state "
       "between_nodes_bytes_per_s in [network] of the cluster file, or {}",
-      all - most, all, kind == DeviceKind::gpu ? "GPUs" : "devices", fmt::join(missing, ", "),
+      (all - most) * prices.space().context_parallel, all * prices.space().context_parallel,
+      kind == DeviceKind::gpu ? "GPUs" : "devices", fmt::join(missing, ", "),
       more > 0 ? fmt::format(" and {} more", more) : "", links_advice(kind));
 }
 

@@ -121,8 +121,10 @@ std::string unusual(const Plan& plan) {
 
 std::string outline(const Plan& plan) {
   std::string text;
-  for (const PipelineKind& kind : pipeline_kinds(plan)) text += (text.empty() ? "" : " + ") + kind.text;
-  return text + unusual(plan);
+  const std::vector<PipelineKind> kinds = pipeline_kinds(plan);
+  for (const PipelineKind& kind : kinds) text += (text.empty() ? "" : " + ") + kind.text;
+  const std::string common = unusual(plan);
+  return kinds.size() > 1 && !common.empty() ? text + "; all:" + common.substr(1) : text + common;
 }
 
 }  // namespace sailor::planner

@@ -505,7 +505,7 @@ class Search {
                           problem ? *problem
                                   : fmt::format("it would leave {:.1f}% free but the margin is {:.1f}%",
                                                 solutions.nearest_headroom() * 100.0, request_.memory_margin * 100.0)),
-              "use more or larger devices, a smaller micro-batch, or more pipeline stages"};
+              "give more or larger devices, or fewer pins"};
     }
     if (!solutions.first_error().empty()) return {ErrorCode::not_found, solutions.first_error(), ""};
     if (const int experts = space_.expert_parallel; experts > 1)

@@ -133,8 +133,9 @@ Result<void> check_can_run(const TrainingProgram& program, const ProgramAbilitie
                                 program.device == "plan" ? stage.gpu : asked_for(program)),
                     wanted == "cpu"
                         ? "name a program that computes there with --program FILE"
-                        : "try the plan out on the nodes' CPUs with --train-option=--device=cpu, name a program "
-                          "for these devices with --program FILE, or plan for nodes without GPUs");
+                        : "build its GPU part beside it (cmake --build FOLDER --target sailor_cuda), name a program "
+                          "for these devices with --program FILE, or try the plan out on the nodes' CPUs with "
+                          "--train-option=--device=cpu");
       }
       if (const std::string_view precision = to_string(plan.job.precision); !known(found->second, precision))
         return fail(ErrorCode::unavailable,

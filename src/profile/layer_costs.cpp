@@ -485,8 +485,10 @@ std::string LayerCosts::explain(const LayerKey& key, const LayerPrice& price) co
   const EstimateError error = expected_error(price.basis, key.precision);
   std::string expect = fmt::format("expect errors of about {:.0f}%", error.typical * 100.0);
   if (value_bytes(key.precision) < 4.0 && price.cost.origin == Origin::estimated)
-    expect = fmt::format("nothing was fitted for {}: {}, of one in ten more than a factor of {:.2f}",
-                         to_string(key.precision), expect, 1.0 + error.wide);
+    expect = fmt::format("{}: {}; one in ten is off by more than a factor of {:.2f}",
+                         kernels_.efficiency ? std::string("by the rates of the framework's description")
+                                             : fmt::format("nothing was fitted for {}", to_string(key.precision)),
+                         expect, 1.0 + error.wide);
   switch (price.basis) {
     case Basis::look_up:
       return what + sizes + (key.is_divided() ? " (scaled from whole sequences with all experts)" : "") +

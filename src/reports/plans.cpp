@@ -76,11 +76,14 @@ std::string rows_table(const planner::Request& request, const std::vector<Row>& 
         kinds.resize(most_kinds);
       } else {
         text += kinds[k].text;
-        if (k == 0) text += planner::unusual(*row.plan);
+        if (kinds.size() == 1) text += planner::unusual(*row.plan);
         if (kinds.size() > 1)
           text += kinds[k].batch_share < 0.005 ? ", under 1% of the batch"
                                                : fmt::format(", {:.0f}% of the batch", kinds[k].batch_share * 100.0);
       }
+      if (k + 1 == kinds.size() && k > 0)
+        if (const std::string common = planner::unusual(*row.plan); !common.empty())
+          text += "; all:" + common.substr(1);
       std::vector<std::string> line = k == 0 ? cells : std::vector<std::string>(cells.size());
       line.push_back(std::move(text));
       table.add_row(std::move(line));
@@ -120,11 +123,11 @@ std::string bound_text(const planner::Request& request, const planner::Bound& bo
                                                                                  : "better";
   std::string text;
   if (!std::isfinite(bound.gap) || bound.bound <= 0.0)
-    text = "How much better a plan could be is not known.";
+    text = "How much better another plan could be is not known.";
   else if (bound.gap <= 0.0)
-    text = fmt::format("No plan of the space is {} ({}).", better, judge);
+    text = fmt::format("Proved: no other plan is {} ({}).", better, judge);
   else
-    text = fmt::format("No plan of the space is more than {} {} ({}).", planner::at_most(bound.gap), better, judge);
+    text = fmt::format("Proved: no other plan is more than {} {} ({}).", planner::at_most(bound.gap), better, judge);
   return text + stop_text(stop) + "\n";
 }
 
@@ -253,7 +256,7 @@ std::string plans_report(const Heading& heading, const planner::Request& request
   }
   std::string text = title(heading, request, result) + rows_table(request, rows) + "\n";
   text += request.pareto ? pareto_text(request, result)
-                         : bound_text(request, result.bound, result.stop, "closed form of the time");
+                         : bound_text(request, result.bound, result.stop, "by the planner's formula of the time");
   if (!result.degrees.empty()) text += result.degrees + "\n";
   text += prices_text(result.plans);
   text += estimates_text({inputs.begin(), inputs.end()});

@@ -277,7 +277,7 @@ std::string gnuplot_script(const Plot& plot, std::string_view terminal) {
       "set encoding utf8\nset border 3 lc rgb '#404040'\nset tics nomirror out\nunset mxtics\nunset mytics\n"
       "set grid xtics ytics lt 1 lw 0.6 lc rgb '#d8d8d8'\nset errorbars 0.6\n";
   script += plot.legend_in_line
-                ? "set key below center horizontal Left reverse samplen 1 width 1 font ',9'\n"
+                ? "set key tmargin center horizontal Left reverse samplen 1 width 1 font ',9'\n"
                 : "set key below center vertical maxcols 1 Left reverse samplen 2 spacing 1.2 font ',9'\n";
   script += fmt::format("set title {}\n", heading(plot)) +
             axis_commands("x", plot.x, drawing.x, plot.legend_in_line ? 0.5 : 0.9) +

@@ -141,8 +141,8 @@ std::optional<std::string> memory_problem(const Plan& plan, const Prediction& pr
       format_bytes(memory.states()), format_bytes(memory.activations + memory.logits),
       format_bytes(memory.total() - *worst->capacity),
       remedy ? "it would fit with " + *remedy
-             : "no change of micro-batch, recomputation, tensor parallelism or optimizer sharding alone makes it fit: "
-               "use more stages or larger devices");
+             : "no change of micro-batch, recomputation, tensor parallelism or optimizer sharding alone makes it fit; "
+               "more stages or larger devices may");
 }
 
 }  // namespace sailor::simulator

@@ -56,7 +56,7 @@ finds_nothing_wrong_with_a_good_job() {
 asks_the_program_what_it_can_run() {
   expect_failure 5 "$bin_dir/sailor-plan" -p normal --preflight two.toml --mpi none
   expect_in "$output" 'fail         program        ' 'sailor-train (' 'computes on CPUs only, and the plan is for GH200-96' \
-    "-> try the plan out on the nodes' CPUs with --train-option=--device=cpu"
+    "or try the plan out on the nodes' CPUs with --train-option=--device=cpu"
   expect_failure 0 "$bin_dir/sailor-plan" -p normal --preflight two.toml --mpi none --program ./mine
   expect_in "$output" 'not checked  program        ' "/mine is not Sailor's: what it can run is not known"
 }

@@ -231,7 +231,7 @@ TEST(Terminal, QuantitiesHaveThreeDigitsAndAUnit) {
   EXPECT_EQ(format_bytes(Bytes(1023)), "1023 B");
   EXPECT_EQ(format_bandwidth(BytesPerSecond(12.34e9)), "12.3 GB/s");
   EXPECT_EQ(format_usd(Usd(12.345)), "$12.35");
-  EXPECT_EQ(format_usd(Usd(0.000123)), "$0.00012");
+  EXPECT_EQ(format_usd(Usd(0.000123)), "$0.000123");
 }
 
 TEST(Terminal, TableAlignsColumns) {

@@ -113,22 +113,23 @@ TEST(Explain, SaysWhyTheWinnerWinsAndWhatTheNextLosesBy) {
   result.nodes = nodes_of_four(6).groups;
   const std::string text = explain(result, request);
   EXPECT_TRUE(
-      has(text, "Plan 1 is 4 x [A100-40 tp4] b2 n2: 16.0 s an iteration (0.0625 iterations/s), $0.40, 16 devices."))
+      has(text, "Plan 1 is 4 x [A100-40 tp4] b2 n2: 16.0 s an iteration (0.0625 iterations/s), $0.400, 16 devices."))
       << text;
   // 10, 5 and 1 s of 16 s.
   EXPECT_TRUE(has(text,
                   "computation 10.0 s (62%: 26 layers on A100-40 tp4, 2 x 2 sequences), reduction of gradients "
                   "5.00 s (31%: 4 pipelines), optimizer step 1.00 s (6.2%"))
       << text;
-  EXPECT_TRUE(has(text, "No plan of the space is more than 1.3% faster")) << text;
+  EXPECT_TRUE(has(text, "Proved: no other plan is more than 1.3% faster")) << text;
   EXPECT_TRUE(has(text, "Memory is tightest on A100-40 (stage 0): 6.00 GiB of 8.00 GiB, 25% free; 5% was asked for."))
       << text;
   EXPECT_TRUE(has(text, "8 of 24 A100-40 stay idle")) << text;
   // Of 16 s: bubble 3.5 s, reduction -3 s, computation +2 s, messages 1.5 s; the whole +4 s.
-  EXPECT_TRUE(has(text,
-                  "Plan 2 is 25% slower: bubble +22% (4 micro-batches for 2 stages), reduction of gradients -19% "
-                  "(2 pipelines), computation +12% (13 layers on A100-40 tp4, 4 x 2 sequences), messages between "
-                  "stages +9.4%."))
+  EXPECT_TRUE(
+      has(text,
+          "Plan 2 is 25% slower: fill and drain +22% (4 micro-batches for 2 stages), reduction of gradients -19% "
+          "(2 pipelines), computation +12% (13 layers on A100-40 tp4, 4 x 2 sequences), messages between "
+          "stages +9.4%."))
       << text;
 }
 
@@ -151,7 +152,7 @@ TEST(Explain, BoundsAreRoundedUpAsInTheTable) {
   SearchResult result;
   result.plans = {one_stage()};
   result.bound = {.found = 1.0, .bound = 3.6227, .gap = 2.6227};
-  EXPECT_TRUE(has(explain(result, {}), "No plan of the space is more than 263% faster")) << explain(result, {});
+  EXPECT_TRUE(has(explain(result, {}), "Proved: no other plan is more than 263% faster")) << explain(result, {});
 }
 
 TEST(BrokenLimits, AreNamedWithHowMuchTheyAreMissedBy) {
@@ -216,7 +217,7 @@ TEST(WhyNot, ComparesPartByPartAndNamesWhatForbidsThePlan) {
   EXPECT_TRUE(has(text, "Yours is 2 x [A100-40 tp4: 2x13] b2 n4: 20.0 s an iteration")) << text;
   EXPECT_TRUE(has(text, "Yours cannot be chosen: it does not fit into memory: too much.")) << text;
   EXPECT_TRUE(has(text, "Yours cannot be chosen: it takes 16 devices, --max-gpus allows 8.")) << text;
-  EXPECT_TRUE(has(text, "Yours is 25% slower: bubble +22%")) << text;
+  EXPECT_TRUE(has(text, "Yours is 25% slower: fill and drain +22%")) << text;
   EXPECT_TRUE(has(text, "bubble                   3.50 s     0 s      +21.9%")) << text;
 }
 

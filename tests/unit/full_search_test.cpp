@@ -692,7 +692,7 @@ RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanInAPool, ()) {
            << plan_to_toml(plan) << "\n";
   RC_ASSERT(plain >= worth * (1.0 - 1e-9));
   planner::PricingProblem labelled(prices, no_stop);
-  labelled.use_labels();
+  labelled.use_labels(std::numeric_limits<std::uint64_t>::max());
   const double tight = labelled.inside(0, deadline, branch, 0.0, 0.0, violated);
   RC_TAG(tight < plain * (1.0 - 1e-9) ? "labels price lower" : "the same");
   RC_ASSERT(tight >= worth * (1.0 - 1e-9));

@@ -32,15 +32,25 @@ TEST(GpuCounts, SayHowManyNodesOfWhichGpusThereAre) {
   ASSERT_EQ(cluster->zones.size(), 1U);
 }
 
+TEST(GpuCounts, NodesAreJoinedByAnAssumedNetworkOrTheOneThatIsSaid) {
+  EXPECT_EQ(cluster_of_gpu_counts("4x8:H100-80", catalogue())->network.between_nodes, BytesPerSecond(25e9));
+  EXPECT_EQ(cluster_of_gpu_counts("4x8:H100-80,network:50", catalogue())->network.between_nodes, BytesPerSecond(50e9));
+  EXPECT_EQ(problem_of("4x8:H100-80,network:fast"),
+            "--gpus network:fast: the network's GB/s are no whole number from 1 on");
+  EXPECT_EQ(problem_of("network:50"), "--gpus network:50: there are no GPUs");
+}
+
 TEST(GpuCounts, AreNoPathOfACatalogue) {
   EXPECT_TRUE(are_gpu_counts("16x4:GH200-96"));
-  EXPECT_TRUE(are_gpu_counts("16x4"));  // a mistake that is explained
+  EXPECT_TRUE(are_gpu_counts("16x4"));  // mistakes that are explained
+  EXPECT_TRUE(are_gpu_counts("32:H100-80"));
   EXPECT_FALSE(are_gpu_counts("gpus.toml"));
   EXPECT_FALSE(are_gpu_counts(""));
 }
 
 TEST(GpuCounts, NameWhatIsWrong) {
   EXPECT_EQ(problem_of("16x4"), "--gpus 16x4: the GPU type is missing");
+  EXPECT_EQ(problem_of("32:H100-80"), "--gpus 32:H100-80: how many GPUs a node has is missing");
   EXPECT_EQ(problem_of("0x4:GH200-96"), "--gpus 0x4:GH200-96: the number of nodes is not from 1 to 1048576");
   EXPECT_EQ(problem_of("2x9999:GH200-96"),
             "--gpus 2x9999:GH200-96: the number of GPUs of a node is not from 1 to 4096");

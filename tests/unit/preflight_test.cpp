@@ -119,8 +119,8 @@ TEST_F(Preflight, RefusesAPlanThatTheJobsProgramCannotRun) {
                                      .optimizer_sharding = {"none"},
                                      .recompute = {"none"}};
   const auto remedy = std::string(
-      " -> try the plan out on the nodes' CPUs with --train-option=--device=cpu, name a "
-      "program for these devices with --program FILE, or plan for nodes without GPUs");
+      " -> build its GPU part beside it (cmake --build FOLDER --target sailor_cuda), name a program for these devices "
+      "with --program FILE, or try the plan out on the nodes' CPUs with --train-option=--device=cpu");
   expect_text(check_program(subject()),
               "fail: /opt/sailor-train (0.1.0) computes on CPUs only, and the plan is for GH200-96" + remedy);
   job.program.device = "cpu";

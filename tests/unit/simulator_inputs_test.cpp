@@ -69,7 +69,7 @@ Result<simulator::Prediction> predict_alone(const std::string& model_name, const
 
 // Published by pytorch/torchtitan (LLaMA-3-8B, sequences of 8,192, selective recomputation; the H100 at 500 W) and by
 // NVIDIA/dgxc-benchmarking (H100): tokens per second and GPU, communication of sharded data parallelism included.
-TEST(Simulator, EstimatesInBf16HoldPublishedRunsAndSayThatNothingWasFitted) {
+TEST(Simulator, EstimatesInBf16HoldPublishedRunsAndSayWhatTheyRestOn) {
   const std::vector<std::tuple<std::string, double, double>> published{{"A100-80", 2904, 2973},
                                                                        {"GH200-96", 5762, 10153}};
   for (const auto& [gpu, lowest, highest] : published) {
@@ -82,8 +82,8 @@ TEST(Simulator, EstimatesInBf16HoldPublishedRunsAndSayThatNothingWasFitted) {
     EXPECT_GT(tokens / p->iteration_time.value(), lowest / 1.25);
     EXPECT_LT(tokens / p->iteration_time.value(), highest * 1.25);
     const std::string said = "layer times of llama-3-8b on " + gpu +
-                             " (no profile of the model at all; from peak rates; nothing was fitted for bf16: expect "
-                             "errors of about 25%, of one in ten more than a factor of 1.85)";
+                             " (no profile of the model at all; from peak rates; by the rates of the framework's "
+                             "description: expect errors of about 25%; one in ten is off by more than a factor of 1.85)";
     EXPECT_TRUE(std::any_of(p->estimated_inputs.begin(), p->estimated_inputs.end(),
                             [&](const simulator::EstimatedInput& input) { return input.what == said; }));
   }
@@ -197,7 +197,7 @@ TEST(Simulator, PlanThatDoesNotFitSaysWhichStageByHowMuchAndWhatToChange) {
       problem(world, plan, 1024 * 1024),
       "stage 0 of pipeline 0 needs 1.10 MiB but a cpu has 1.00 MiB (parameters and optimizer 145 KiB, activations "
       "460 B): 97.6 KiB too much; no change of micro-batch, recomputation, tensor parallelism or optimizer sharding "
-      "alone makes it fit: use more stages or larger devices");
+      "alone makes it fit; more stages or larger devices may");
   // Full recomputation saves 4·(100 - 20) bytes of activations and needs 80 more of workspace: 240 less.
   EXPECT_TRUE(problem(world, plan, 1148563 - 240)
                   .ends_with("240 B too much; it would fit with recompute = \"full\" on stage 0 of pipeline 0"))
@@ -205,7 +205,7 @@ TEST(Simulator, PlanThatDoesNotFitSaysWhichStageByHowMuchAndWhatToChange) {
   // Sailor's own runtime cannot recompute yet: that is no advice.
   World ours = world;
   ours.framework.supports_recompute = false;
-  EXPECT_TRUE(problem(ours, plan, 1148563 - 240).ends_with("use more stages or larger devices"));
+  EXPECT_TRUE(problem(ours, plan, 1148563 - 240).ends_with("more stages or larger devices may"));
   // Two sequences instead of one: 460 more.
   Plan twice = plan;
   twice.micro_batch = 2;

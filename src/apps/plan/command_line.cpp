@@ -36,6 +36,7 @@ constexpr std::array search_options{"model",
                                     "precision",
                                     "objective",
                                     "max-cost",
+                                    "max-total-cost",
                                     "min-throughput",
                                     "max-gpus",
                                     "max-nodes",
@@ -64,7 +65,9 @@ Result<void> check_training_length(const Options& options) {
   if (options.has("tokens") && options.has("iterations"))
     return conflict("--tokens and --iterations both say how long the training is", "give one of them");
   const bool length = options.has("tokens") || options.has("iterations");
-  for (const char* limit : {"within", "max-node-hours"})
+  if (options.has("max-cost") && options.has("max-total-cost"))
+    return conflict("--max-cost and --max-total-cost are both budgets", "give one of them");
+  for (const char* limit : {"within", "max-node-hours", "max-total-cost"})
     if (options.has(limit) && !length)
       return conflict(fmt::format("--{} limits the whole training, but its length is not known", limit),
                       "say it with --tokens N or --iterations N");
@@ -222,6 +225,7 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   }
   if (options.has("iterations")) request.iterations = options.number("iterations");
   if (options.has("tokens")) request.iterations = std::ceil(options.number("tokens") / request.job.tokens());
+  if (options.has("max-total-cost")) limits.cost = Usd(options.number("max-total-cost") / *request.iterations);
 
   SAILOR_CHECK(check_pins(options.texts("pin")));
   for (const std::string& pin : options.texts("pin")) SAILOR_CHECK(planner::add_pin(pin, request.pins));

@@ -18,6 +18,10 @@ namespace sailor::apps {
 namespace {
 
 constexpr std::string_view counts_form = "write NODESxGPUS:TYPE, such as 16x4:GH200-96, several with commas between";
+constexpr std::string_view network_key = "network:";
+/// Of one stream between two nodes, where nothing was measured or stated: 200 Gbit/s, as of one adapter of HDR
+/// InfiniBand or Slingshot.
+constexpr BytesPerSecond assumed_network{25e9};
 
 /// Takes a number from 1 to `largest` off the beginning of the text.
 std::optional<int> take_count(std::string_view& text, int largest) {
@@ -39,7 +43,7 @@ bool take(std::string_view& text, char wanted) {
 bool are_gpu_counts(std::string_view text) {
   std::string_view rest = text;
   constexpr int any = 1 << 30;
-  if (!take_count(rest, any) || !take(rest, 'x') || !take_count(rest, any)) return false;
+  if (!take_count(rest, any) || (rest.front() != 'x' && rest.front() != ':')) return false;
   std::error_code code;
   return !std::filesystem::exists(text, code);
 }
@@ -48,13 +52,24 @@ Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue&
   Cluster cluster;
   cluster.origin = text;
   cluster.name = text;
+  cluster.network.between_nodes = assumed_network;
   for (const std::string& part : split(text, ',')) {
     std::string_view rest = part;
     const auto wrong = [&](const std::string& what) {
       return fail(ErrorCode::usage, fmt::format("--gpus {}: {}", part, what), std::string(counts_form));
     };
+    if (rest.starts_with(network_key)) {
+      rest.remove_prefix(network_key.size());
+      const auto rate = take_count(rest, 1 << 20);
+      if (!rate || !rest.empty())
+        return fail(ErrorCode::usage, fmt::format("--gpus {}: the network's GB/s are no whole number from 1 on", part),
+                    "write network:50 for 50 GB/s of one stream between two nodes");
+      cluster.network.between_nodes = BytesPerSecond(*rate * 1e9);
+      continue;
+    }
     const auto nodes = take_count(rest, 1 << 20);
-    if (!nodes || !take(rest, 'x')) return wrong("the number of nodes is not from 1 to 1048576");
+    if (!nodes) return wrong("the number of nodes is not from 1 to 1048576");
+    if (!take(rest, 'x')) return wrong("how many GPUs a node has is missing");
     const auto devices = take_count(rest, 4096);
     if (!devices) return wrong("the number of GPUs of a node is not from 1 to 4096");
     if (!take(rest, ':')) return wrong("the GPU type is missing");
@@ -77,6 +92,8 @@ Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue&
       cluster.zones.push_back({.name = zone, .region = zone, .prices = {}});
     cluster.groups.push_back(std::move(group));
   }
+  if (cluster.groups.empty())
+    return fail(ErrorCode::usage, fmt::format("--gpus {}: there are no GPUs", text), std::string(counts_form));
   return cluster;
 }
 

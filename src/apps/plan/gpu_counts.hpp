@@ -13,7 +13,8 @@ namespace sailor::apps {
 /// Whether a value of --gpus describes a cluster, rather than being the path of a GPU catalogue.
 bool are_gpu_counts(std::string_view text);
 
-/// The cluster of "NODESxGPUS:TYPE[@ZONE],...". Errors: usage.
+/// The cluster of "NODESxGPUS:TYPE[@ZONE],...[,network:GB/s]". Links between nodes that no profile has are as fast as
+/// `network` says, else 25 GB/s. Errors: usage.
 Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue& gpus);
 
 }  // namespace sailor::apps

@@ -42,7 +42,8 @@ std::vector<Option> job_options() {
       {.name = "tokens",
        .type = OptionType::number,
        .value_name = "N",
-       .help = "length of the whole training in tokens (3e11), for --within, --max-node-hours and --preflight",
+       .help = "length of the whole training in tokens (3e11), for --within, --max-total-cost, --max-node-hours and "
+               "--preflight",
        .minimum = 1.0,
        .maximum = 1e18},
       {.name = "iterations",
@@ -101,7 +102,12 @@ std::vector<Option> goal_options() {
           {.name = "max-cost",
            .type = OptionType::number,
            .value_name = "USD",
-           .help = "budget: USD per iteration, at most",
+           .help = "budget: USD per iteration, at most (of the whole training: --max-total-cost)",
+           .minimum = 0.0},
+          {.name = "max-total-cost",
+           .type = OptionType::number,
+           .value_name = "USD",
+           .help = "budget: USD of the whole training, at most; needs --tokens or --iterations",
            .minimum = 0.0},
           {.name = "min-throughput",
            .type = OptionType::number,
@@ -319,8 +325,9 @@ std::vector<Option> plan_options() {
   gpus.value_name = "FILE|NxM:TYPE";
   gpus.help =
       "GPU catalogue [default: gpus.toml of the profiles folder]; or, instead of a cluster, the GPUs that there are: "
-      "16x4:GH200-96 is 16 nodes of four, several with commas between, @ZONE behind a type; the profile is then the "
-      "published one unless --profile names another";
+      "16x4:GH200-96 is 16 nodes of four, several with commas between, @ZONE behind a type, network:50 for 50 GB/s of "
+      "one stream between nodes where no link was measured (25 unless it is said); the profile is then the published "
+      "one unless --profile names another";
   add(options, "", {shared::measured_only(), shared::models_folder(), std::move(gpus)});
   return options;
 }

@@ -188,8 +188,8 @@ std::string next_precision_text(const PrecisionAnswer& answer) {
   const bool better = ratio < 1.0;
   const std::string most = answer.next->searched_briefly ? "at most " : "";
   const std::string speed = better           ? fmt::format("{:.3g} times as fast", 1.0 / ratio)
-                            : ratio < 1.0005 ? most + "the same time of an iteration"
-                                             : fmt::format("{}{:.3g} times the time of an iteration", most, ratio);
+                            : ratio < 1.0005 ? "an iteration takes " + most + "the same time"
+                                             : fmt::format("an iteration takes {}{:.3g} times as long", most, ratio);
   return fmt::format("{} precision{}: {}, {} ({}), {}, on {} ({}).\n", better ? "Better" : "Next best",
                      answer.next->searched_briefly ? " (after a brief search)" : "", to_string(answer.next->precision),
                      speed, format_time(other.iteration_time), format_usd(other.cost_per_iteration),

@@ -35,7 +35,7 @@ FileFormat cluster_format() {
       .purpose = "description of a cluster for Sailor: partitions, nodes, zones and links",
       .paragraphs =
           {"What Slurm says of a cluster, to plan away from it. `sailor-plan -p PARTITION --save-cluster cluster.toml` "
-           "writes it; by hand [[nodes]] suffices. --cluster FILE names it.",
+           "writes it; by hand schema_version, name and [[nodes]] suffice. --cluster FILE names it.",
            "The zones us-central1-a and so on are those of the published links (--profile published). Nodes of one GPU "
            "type in a zone may differ in size: the largest are filled first."},
       .tables =

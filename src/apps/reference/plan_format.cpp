@@ -214,7 +214,7 @@ FileFormat gpu_format() {
           .paragraphs =
               {"The catalogue is profiles/gpus.toml; `sailor gpus` lists it. Copy the folder profiles, change it, "
                "and name it with SAILOR_PROFILES, or name a file with --gpus. Prices whose source says "
-               "\"assumed\" are yours to set, here or in cluster.toml and the site file."},
+               "\"assumed\" are to be replaced by your own, here or in cluster.toml and the site file."},
           .tables = {{.name = "", .keys = {schema_version_key()}},
                      {.name = "[[gpus]]",
                       .keys = {{"name", "string", "required", "name of the type"},

@@ -252,6 +252,9 @@ Result<ReportContent> gather_report(const std::string& path, const Options& opti
     if (const auto missing = what_is_missing(content.plan, **cluster, partitions_of(options)))
       content.notes.push_back(*missing + ".");
   }
+  if (options.flag("pareto") && !*cluster)
+    return fail(ErrorCode::usage, "--pareto searches plans for the nodes of a cluster, but none is given",
+                "name it with --cluster or --partition");
   inputs->cluster = *std::move(cluster);
   if (inputs->profile) SAILOR_CHECK(predict(*inputs, options, environment, content));
   if (!content.prediction) {

@@ -187,7 +187,7 @@ Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const Options&
   if (!cluster || *cluster) return cluster;
   if (!are_gpu_counts(plan.origin.cluster)) return cluster_of_origin(plan, gpus);
   auto planned = cluster_of_gpu_counts(plan.origin.cluster, gpus);
-  if (!planned || what_is_missing(plan, *planned, {})) return cluster;  // the plan or the catalogue changed since
+  if (!planned) return cluster;  // the catalogue changed since
   spdlog::info("on nodes of {}, for which the plan was made; --cluster or --partition name others",
                plan.origin.cluster);
   return std::optional<Cluster>(*std::move(planned));

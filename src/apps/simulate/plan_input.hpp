@@ -52,7 +52,7 @@ std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& clus
                                            const std::vector<std::string>& partitions);
 
 /// read_cluster(); where no option names a cluster, that of the plan's origin: a file that is still there, or nodes
-/// (`sailor-plan --gpus 16x4:GH200-96`) if they suffice. Which is logged.
+/// (`sailor-plan --gpus 16x4:GH200-96`). Which is logged.
 Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const Options& options,
                                                 const Environment& environment, const GpuCatalogue& gpus);
 

@@ -58,7 +58,10 @@ std::uint64_t usual_work(const SearchSpace& space) {
 }
 
 /// For labels, beside it: about a second for one pool, where the gap is theirs to close.
-std::uint64_t usual_label_work(const SearchSpace& space) { return space.pools.size() == 1 ? 80'000'000 : 20'000'000; }
+std::uint64_t usual_label_work(const SearchSpace& space) {
+  if (space.pools.size() > 1) return 20'000'000;
+  return std::min<std::uint64_t>(80'000'000, 12'000'000 + 64'000 * static_cast<std::uint64_t>(space.devices()));
+}
 
 /// Plans of one Branch that take between two times.
 struct OpenBranch {
@@ -130,7 +133,6 @@ class Bounder {
     try_targets(usual_work(space_) * factor, sure);
     // Then what is left is looked at with labels, which are tighter and dearer.
     if (pricing().any_inside() && proved_ > 0) {
-      for (const auto& worker : workers_) worker->pricing.use_labels();
       unresolved_.reset();
       try_targets(usual_label_work(space_) * factor, sure);
     }
@@ -170,7 +172,10 @@ class Bounder {
       const bool leaps = refused < 0 && (!is_first || round < 4);
       const int middle = leaps ? std::max(0, proved_ - step) : (proved_ + refused) / 2;
       if (is_first) step = targets / 5;
-      for (const auto& worker : workers_) worker->pricing.set_precision(best_ / target(middle) - 1.0);
+      for (const auto& worker : workers_) {
+        worker->pricing.set_precision(best_ / target(middle) - 1.0);
+        if (!is_first) worker->pricing.use_labels((limit_ - work()) / workers_.size());
+      }
       out_of_work_ = false;
       const bool ok = none_below(target(middle));
       (ok ? proved_ : refused) = middle;

@@ -378,7 +378,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     is_sure = true;
   }
   box = evaluate(exact ? *solution : *quick, exact, box.limits);
-  if (labels_ && exact && program.inside() && box.worth > needed)
+  if (label_work_left_ > 0 && exact && program.inside() && box.worth > needed)
     find_ready_worth(program, box, deadline, branch, each, needed);
 }
 
@@ -417,6 +417,7 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
                                 at(devices), branch);
              }});
     work_ += known.answer.work;
+    label_work_left_ -= std::min(label_work_left_, known.answer.work);
   }
   if (!known.answer.complete) return;
   Box best = box;

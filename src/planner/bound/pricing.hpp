@@ -97,8 +97,9 @@ class PricingProblem {
   [[nodiscard]] std::size_t zones() const { return zones_; }
   [[nodiscard]] bool any_across() const { return !across_.empty(); }
   [[nodiscard]] bool any_inside() const;
-  /// From now on, pipelines inside a pool are priced by labels, too (ready_labels.hpp).
-  void use_labels() { labels_ = true; }
+  /// From now on, pipelines inside a pool are priced by labels, too (ready_labels.hpp), as long as that takes no more
+  /// than so much work.
+  void use_labels(std::uint64_t max_work) { label_work_left_ = max_work; }
   /// Whether a stage may hold several ranges of layers (interleaved schedule): then only fluid_rate() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
   [[nodiscard]] std::uint64_t work() const;
@@ -173,7 +174,7 @@ class PricingProblem {
   int largest_node_ = 1;
   double fixed_delay_ = 0.0;  // min seconds of a deadline that are not for rounds of micro-batches
   double narrow_ = 0.001;     // share of the deadline that differences between slowest stages may make
-  bool labels_ = false;
+  std::uint64_t label_work_left_ = 0;
   double step_ = 1e-5;   // of the deadline, to which times of labels are rounded down
   double steps_ = 64.0;  // per deadline, to which the time left for reductions is rounded up
   Branch branch_;        // of the last call of enter()

@@ -11,7 +11,7 @@ namespace sailor::planner {
 namespace {
 
 constexpr double rounding = 1.0 + 1e-12;
-constexpr std::uint64_t max_label_work = 4'000'000;  // extensions of labels, of one question
+constexpr std::uint64_t max_label_work = 2'000'000;  // extensions of labels, of one question
 
 constexpr std::uint64_t comparisons_per_work = 4;
 
@@ -38,10 +38,12 @@ class ReadyLabels {
     extend(0, 0, layers_);
     for (int first = layers_ - 1; first > 0; --first)
       for (std::size_t next = 0; next < candidates_.size(); ++next) {
-        for (const Open& open : open_[next * width_ + at(first)]) extend(open.label, next, first);
-        answer_.work += compared_ / comparisons_per_work;
-        compared_ %= comparisons_per_work;
-        if (answer_.work > max_label_work) return {.work = answer_.work};
+        for (const Open& open : open_[next * width_ + at(first)]) {
+          extend(open.label, next, first);
+          answer_.work += compared_ / comparisons_per_work;
+          compared_ %= comparisons_per_work;
+          if (answer_.work > max_label_work) return {.work = answer_.work};
+        }
       }
     answer_.complete = true;
     return answer_;
@@ -83,7 +85,8 @@ class ReadyLabels {
   }
 
   /// Min over stages of layers [0, first) of their devices and `weight` times their time from end to end, or only
-  /// forward, if what follows takes `delay` more from end to end than the quickest stages do: no delay is made up for.
+  /// forward, if what follows takes `delay` more from end to end than the quickest stages do: no delay is made up
+  /// for.
   void find_potentials() {
     const double rounds = question_.round * (question_.min_micro_batches - 1);
     delay_step_ = std::max(question_.deadline - rounds - program_.pass_before(layers_), 0.0) / delays;
@@ -103,6 +106,7 @@ class ReadyLabels {
             const StageCandidate& candidate = candidates_[o];
             const double link = std::min(candidate.near, candidate.far);
             for (int last = first + 1; last <= std::min(furthest[o * width_ + at(first)], layers_ - 1); ++last) {
+              ++compared_;
               const double time = candidate.time[0][at(first) * width_ + at(last)];
               if (time == infinity) continue;
               if (time > question_.slowest * rounding) break;
@@ -128,6 +132,7 @@ class ReadyLabels {
         const double most = time - program_.through_to(first) * (1.0 - 1e-12);
         const int limit = question_.furthest[o * at(layers_) + at(first)];
         furthest = std::max(furthest, first);
+        ++compared_;
         while (furthest < limit && reduction(o, first, furthest + 1, candidates_[o].tensor_parallel) <= most)
           ++furthest;
         all[o * width_ + at(first)] = std::min(furthest, limit);

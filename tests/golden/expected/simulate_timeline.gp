@@ -6,13 +6,13 @@ unset mxtics
 unset mytics
 set grid xtics ytics lt 1 lw 0.6 lc rgb '#d8d8d8'
 set errorbars 0.6
-set key below center horizontal Left reverse samplen 1 width 1 font ',9'
+set key tmargin center horizontal Left reverse samplen 1 width 1 font ',9'
 set title "opt-350m: 500 ms per iteration, bubble 25.0%"."\n"."2 pipelines of 2 stages on GH200-96 x4 + 1 pipeline of 1 stage on A100-40, micro-batch 2"
 set xlabel "time (ms)" offset 0,0.5
 set xrange [0:500]
 set ylabel "" offset 0,0
 set yrange [0.5:3.5]
-set ytics ("pipeline 0 (x2), stage 0" 3, "pipeline 0 (x2), stage 1" 2, "pipeline 1, stage 0" 1)
+set ytics ("pipeline 0 (x2), stage 0: GH200-96 x4, 2 layers" 3, "pipeline 0 (x2), stage 1: GH200-96 x4, 2 layers" 2, "pipeline 1, stage 0: A100-40, 4 layers" 1)
 set label "0" at 49.8130841,3 center front font ',8' tc rgb '#ffffff'
 set label "0" at 154.813084,2 center front font ',8' tc rgb '#ffffff'
 set label "0" at 349.813084,3 center front font ',8' tc rgb '#000000'
