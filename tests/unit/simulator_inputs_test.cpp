@@ -81,9 +81,10 @@ TEST(Simulator, EstimatesInBf16HoldPublishedRunsAndSayWhatTheyRestOn) {
     EXPECT_GE(tokens / p->iteration_time_p5.value(), highest);
     EXPECT_GT(tokens / p->iteration_time.value(), lowest / 1.25);
     EXPECT_LT(tokens / p->iteration_time.value(), highest * 1.25);
-    const std::string said = "layer times of llama-3-8b on " + gpu +
-                             " (no profile of the model at all; from peak rates; by the rates of the framework's "
-                             "description: expect errors of about 25%; one in ten is off by more than a factor of 1.85)";
+    const std::string said =
+        "layer times of llama-3-8b on " + gpu +
+        " (no profile of the model at all; from peak rates; by the rates of the framework's "
+        "description: expect errors of about 25%; one in ten is off by more than a factor of 1.85)";
     EXPECT_TRUE(std::any_of(p->estimated_inputs.begin(), p->estimated_inputs.end(),
                             [&](const simulator::EstimatedInput& input) { return input.what == said; }));
   }
