@@ -178,7 +178,11 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::i
   auto status = slurm::wait_for(job, tell, options);
   progress.reset();
   if (!status) return fail(status.error());
-  if (status->phase == slurm::JobPhase::succeeded) return {};
+  if (status->phase == slurm::JobPhase::succeeded) {
+    for (const std::string& line : slurm::last_lines(status->log, 10))
+      if (line.find("nothing to do: ") != std::string::npos) spdlog::warn("{}", line);
+    return {};
+  }
   std::string what = fmt::format("job {} ({}): {}{}", job.name(), name, status->describe(),
                                  runs_sailor_train ? why(status->exit_code) : "");
   const auto lines = slurm::last_lines(status->log, 10);

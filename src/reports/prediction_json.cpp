@@ -94,9 +94,18 @@ std::string comparison_report(const simulator::Prediction& prediction, const Run
                  fmt::format("{} to {}", format_time(measured.p10), format_time(measured.p90))});
   table.add_row({"peak memory", format_bytes(prediction.peak_memory), format_bytes(run.peak_resident_memory()),
                  fmt::format("{:+.1f}%", memory.error_percent()), "largest over ranks"});
-  return table.to_string() + fmt::format("measured: median of {} after {} of warm-up\n",
-                                         plural(static_cast<std::size_t>(measured.samples), "iteration"),
-                                         plural(static_cast<std::size_t>(run.warm_up_iterations), "iteration"));
+  const bool is_outside =
+      measured.median < prediction.iteration_time_p5 || measured.median > prediction.iteration_time_p95;
+  return table.to_string() +
+         fmt::format("measured: median of {} after {} of warm-up\n",
+                     plural(static_cast<std::size_t>(measured.samples), "iteration"),
+                     plural(static_cast<std::size_t>(run.warm_up_iterations), "iteration")) +
+         fmt::format("predicted: from {} to {} (P5 to P95){}\n", format_time(prediction.iteration_time_p5),
+                     format_time(prediction.iteration_time_p95),
+                     is_outside
+                         ? "; the measured time lies outside: were nodes busy with other work, then or while they "
+                           "were profiled?"
+                         : "");
 }
 
 ordered_json comparison_to_json(const simulator::Prediction& prediction, const RunRecord& run) {
