@@ -11,18 +11,19 @@
 namespace sailor {
 
 Result<Model> find_model(const Plan& plan, const std::filesystem::path& folder) {
-  const std::string& file = plan.origin.model_file;
+  // A model of Hugging Face's config.json has the path of that file as its name.
+  const std::string& file = plan.job.model.ends_with(".json") ? plan.job.model : plan.origin.model_file;
   if (std::error_code code; file.empty() || !std::filesystem::exists(file, code)) {
     auto model = find_model(plan.job.model, folder);
     if (!model && !file.empty())
       return fail(
           model.error().code,
           fmt::format("the plan was made for the model of '{}', which is not there: {}", file, model.error().what),
-          model.error().hint);
+          model.error().hint.empty() ? "put the file back, or correct the plan" : model.error().hint);
     return model;
   }
   auto model = load_model(file);
-  if (model && model->name != plan.job.model)
+  if (model && !plan.job.model.ends_with(".json") && model->name != plan.job.model)
     return fail(ErrorCode::invalid_input,
                 fmt::format("the plan is for {}, but '{}', which it was made with, describes {} now", plan.job.model,
                             file, model->name),
