@@ -57,6 +57,7 @@ echo "rank 1: layer 3 is missing" >&2
 exit 7
 STAND_IN
 printf '#!/bin/bash\nexec sleep 60\n' >"$work/sleeps"
+printf '#!/bin/bash\necho "sailor-train: info: nothing to do: 5 of 5 iterations are done"\n' >"$work/done"
 # As sailor-train would: writes a checkpoint, and ends as the file of the iteration says; 0 where there is none. The rank
 # that ends first has Slurm terminate the others, which end as they were about to.
 cat >"$work/stepwise" <<'STAND_IN'
@@ -74,7 +75,7 @@ on:*) bad=$(cat "end-${#done[@]}"); [[ $SLURMD_NODENAME != "${bad#on:}" ]] || ex
 75) ((SLURM_PROCID == 0)) && mkdir -p "kept/iteration-0000000${#done[@]}" && touch "kept/iteration-0000000${#done[@]}/manifest.json"; exit 75 ;;
 esac
 STAND_IN
-chmod +x "$work"/{train,fails,sleeps,stepwise}
+chmod +x "$work"/{train,fails,sleeps,done,stepwise}
 
 # job PLAN RUN_DIRECTORY OPTION...: sailor-submit with what all tests share
 job() {
@@ -136,6 +137,10 @@ says_how_slurm_judges_components() {
 fails_when_the_job_fails() {
   expect_failure 1 job small.toml failing --program ./fails --wait
   expect_in "$output" ': FAILED, exit code ' '(NonZeroExitCode); its log ' '/failing/slurm-' 'rank 1: layer 3 is missing' 'task 1: Exited with exit code 7'
+}
+says_that_there_was_nothing_to_do() {
+  job small.toml nothing --program ./done --wait >id 2>said || { cat said; return 1; }
+  expect_in "$(cat said)" 'COMPLETED' 'nothing to do: 5 of 5 iterations are done'
 }
 fails_when_the_job_is_cancelled() {
   job small.toml cancelled --program ./sleeps --wait >id 2>said &
@@ -743,6 +748,7 @@ check 'asks Slurm about the nodes' asks_slurm_about_the_nodes
 check 'tells when the job would start' tells_when_it_would_start
 check 'says how Slurm judges the components of a job' says_how_slurm_judges_components
 check 'fails when the job fails' fails_when_the_job_fails
+check 'says that there was nothing to do' says_that_there_was_nothing_to_do
 check 'fails when the job is cancelled' fails_when_the_job_is_cancelled
 check 'stops waiting on Ctrl-C' stops_waiting_on_ctrl_c
 check 'writes a script that can be submitted again' runs_the_script_again
