@@ -130,11 +130,11 @@ class Bounder {
     const std::uint64_t factor = request_.effort.prove ? prove_factor : 1;
     min_ = sure;
     proved_ = targets;
-    try_targets(usual_work(space_) * factor, sure);
+    try_targets(usual_work(space_) * factor, sure, false);
     // Then what is left is looked at with labels, which are tighter and dearer.
     if (pricing().any_inside() && proved_ > 0) {
       unresolved_.reset();
-      try_targets(usual_label_work(space_) * factor, sure);
+      try_targets(usual_label_work(space_) * factor, sure, true);
     }
     return min_;
   }
@@ -150,13 +150,12 @@ class Bounder {
 
  private:
   /// Proves targets, as many as this work allows: no plan is below target(proved_).
-  void try_targets(std::uint64_t max_work, double sure) {
+  void try_targets(std::uint64_t max_work, double sure, bool with_labels) {
     const std::uint64_t before = work();
-    const bool is_first = proved_ == targets;
     // Targets that are easily refuted come first, then those that are not, then those between the two. Up to
     // target(refused) it was not shown that no plan is below.
     int refused = -1;
-    int step = !is_first ? halving : space_.pools.size() == 1 ? targets * 2 / 3 : targets / 4;
+    int step = with_labels ? halving : space_.pools.size() == 1 ? targets * 2 / 3 : targets / 4;
     bool short_of_work = false;
     bool again = false;
     for (int round = 0; work() - before < max_work && !stopped(); ++round) {
@@ -168,13 +167,13 @@ class Bounder {
       }
       // A target that takes too long leaves some work for others.
       const std::uint64_t left = max_work - (work() - before);
-      limit_ = work() + left / 4 * (again ? 4 : !is_first ? 1 : space_.pools.size() == 1 ? 3 : 1) + 1;
-      const bool leaps = refused < 0 && (!is_first || round < 4);
+      limit_ = work() + left / 4 * (again ? 4 : with_labels ? 1 : space_.pools.size() == 1 ? 3 : 1) + 1;
+      const bool leaps = refused < 0 && (with_labels || round < 4);
       const int middle = leaps ? std::max(0, proved_ - step) : (proved_ + refused) / 2;
-      if (is_first) step = targets / 5;
+      if (!with_labels) step = targets / 5;
       for (const auto& worker : workers_) {
         worker->pricing.set_precision(best_ / target(middle) - 1.0);
-        if (!is_first) worker->pricing.use_labels((limit_ - work()) / workers_.size());
+        if (with_labels) worker->pricing.use_labels((limit_ - work()) / workers_.size());
       }
       out_of_work_ = false;
       const bool ok = none_below(target(middle));
