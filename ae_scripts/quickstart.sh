@@ -60,7 +60,7 @@ inside() {
   printf 'loss       %s  (nat per token)\n\n' "$losses"
   sailor-simulate plan.toml --profile store --cluster cluster.toml --against "run/run-$job.h5" | sed -n '/predicted/,$p'
   printf '\nfiles      %s\n' "$folder"
-  printf 'look at    less plan.toml run/job.sbatch %s\n' "$log"
+  printf 'look at    cd %s; less plan.toml run/job.sbatch %s\n' "$folder" "$log"
 }
 
 if [[ ${1:-} == --inside ]]; then

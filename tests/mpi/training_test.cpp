@@ -384,7 +384,7 @@ TEST_F(Training, ATokenOutsideTheVocabularyEndsTheJobAndIsNamed) {
 
 TEST_F(Training, SaysWhenTheDataAreFewerThanTheRunTakes) {
   write_plan("test-gpt", 8, {{1, {0, 6}}});
-  const std::string said = " iterations of 8 see each of them ";
+  const std::string said = " iterations of 8 each is seen ";
   ASSERT_EQ(shell(train_command(1, "--iterations 20")), 0) << errors();  // 160 samples of about 700
   EXPECT_EQ(occurrences(errors(), said), 0u) << errors();
   ASSERT_EQ(shell(train_command(1, "--iterations 200")), 0) << errors();

@@ -52,9 +52,9 @@ void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, cons
   const std::int64_t iterations = options.integer("iterations");
   const double times = static_cast<double>(iterations) * plan.job.global_batch / static_cast<double>(samples.size());
   if (times <= 1.0) return;
-  spdlog::warn("--data {} has {} samples of {} tokens: {} iterations of {} see each of them {:.1f} times",
-               options.text("data"), samples.size(), plan.job.sequence_length, iterations, plan.job.global_batch,
-               times);
+  spdlog::warn("--data {} has {} samples of {} tokens: in {} of {} each is seen {:.1f} times", options.text("data"),
+               samples.size(), plan.job.sequence_length, plural(static_cast<std::size_t>(iterations), "iteration"),
+               plan.job.global_batch, times);
 }
 
 }  // namespace
