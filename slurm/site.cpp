@@ -421,7 +421,11 @@ void add_site(const Site& site, Cluster& cluster) {
   }
   if (!cluster.across_switches) cluster.across_switches = site.across_switches;
   // Min bandwidths of a healthy node.
-  if (!cluster.network.between_nodes) cluster.network.between_nodes = site.check.send_between_nodes;
+  const bool is_assumed = cluster.network.source == StatedNetwork::Source::assumption;
+  if (site.check.send_between_nodes && (!cluster.network.between_nodes || is_assumed)) {
+    cluster.network.between_nodes = site.check.send_between_nodes;
+    cluster.network.source = StatedNetwork::Source::file;
+  }
   if (!cluster.network.within_node) cluster.network.within_node = site.check.send_within_node;
   if (!cluster.zones.empty() || site.zones.empty()) return;
   for (const SiteZone& zone : site.zones) cluster.zones.push_back(zone.zone);

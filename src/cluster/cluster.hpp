@@ -142,7 +142,9 @@ struct LeftOutNodes {
 /// Stated, not measured, bandwidths of one stream: links that neither a profile nor a ZoneLink knows are estimated from
 /// them. std::nullopt: not stated.
 struct StatedNetwork {
+  enum class Source { file, option, assumption };
   std::optional<BytesPerSecond> between_nodes{};
+  Source source = Source::file;  ///< of between_nodes: an assumption gives way to a site file
   std::optional<BytesPerSecond> within_node{};
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "core/terminal.hpp"
@@ -162,11 +163,13 @@ EstimatedInput PriceList::link_input(const EstimatedLink& link) const {
   const Place& to = places[link.to];
   const auto estimated = estimated_link(from, to, link.one_node);
   const StatedNetwork network = env.cluster != nullptr ? env.cluster->network : StatedNetwork{};
-  // Nodes of `--gpus 16x4:TYPE` have no file.
-  const bool of_counts = env.cluster != nullptr && env.cluster->name == env.cluster->origin;
-  const char* const source = link.one_node && !network.within_node ? "by the device's figures"
-                             : of_counts                           ? "by --gpus: network:GB/s, else an assumption"
-                                                                   : "as the site or cluster file states";
+  constexpr std::array<const char*, 3> between{"as the site or cluster file states", "as --gpus states",
+                                               "assumed; network:GB/s in --gpus says yours"};
+  const char* source = "by the device's figures";
+  if (!link.one_node)
+    source = between[static_cast<std::size_t>(network.source)];
+  else if (network.within_node)
+    source = between.front();
   return {.origin = Origin::estimated,
           .what = fmt::format("link {} - {}, {} (not measured: {:.3g} GB/s, {})", from.gpu, to.gpu,
                               to_string(link.one_node ? LinkScope::intra_node : LinkScope::inter_node),

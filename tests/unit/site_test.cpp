@@ -176,6 +176,22 @@ TEST(Site, SaysHowFastLinksAcrossSwitchesAre) {
             "s.toml:4:13: 'latency_s' is there without bandwidth_bytes_per_s; add the bandwidth");
 }
 
+// `sailor-plan --gpus 4x8:H100-80 --site NAME`: only what nobody has said is assumed.
+TEST(Site, ItsNetworkCountsMoreThanAnAssumedOneAndLessThanAStatedOne) {
+  const auto site = parse("schema_version = 1\nname = \"x\"\n[check]\nsend_between_nodes_bytes_per_s = 15e9\n");
+  ASSERT_TRUE(site.has_value()) << site.error().message();
+  const auto network_of = [&](StatedNetwork::Source source) {
+    Cluster cluster;
+    cluster.network = {.between_nodes = BytesPerSecond(25e9), .source = source};
+    add_site(*site, cluster);
+    return cluster.network;
+  };
+  EXPECT_EQ(network_of(StatedNetwork::Source::assumption).between_nodes, BytesPerSecond(15e9));
+  EXPECT_EQ(network_of(StatedNetwork::Source::assumption).source, StatedNetwork::Source::file);
+  EXPECT_EQ(network_of(StatedNetwork::Source::option).between_nodes, BytesPerSecond(25e9));
+  EXPECT_EQ(network_of(StatedNetwork::Source::file).between_nodes, BytesPerSecond(25e9));
+}
+
 TEST(Site, LeavesOutNodesWithoutTheFeaturesThatItsJobsAskFor) {
   Cluster cluster;
   const auto add = [&](const char* node, const std::vector<std::string>& features) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view counts_form = "write NODESxGPUS:TYPE, such as 16x4:GH200-96, several with commas between";
 constexpr std::string_view network_key = "network:";
-/// Of one stream between two nodes, where nothing was measured or stated: 200 Gbit/s, as of one adapter of HDR
+/// The rate of one stream between two nodes, where nothing was measured or stated: 200 Gbit/s, as of one adapter of HDR
 /// InfiniBand or Slingshot.
 constexpr BytesPerSecond assumed_network{25e9};
 
@@ -52,7 +52,7 @@ Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue&
   Cluster cluster;
   cluster.origin = text;
   cluster.name = text;
-  cluster.network.between_nodes = assumed_network;
+  cluster.network = {.between_nodes = assumed_network, .source = StatedNetwork::Source::assumption};
   for (const std::string& part : split(text, ',')) {
     std::string_view rest = part;
     const auto wrong = [&](const std::string& what) {
@@ -64,7 +64,7 @@ Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue&
       if (!rate || !rest.empty())
         return fail(ErrorCode::usage, fmt::format("--gpus {}: the network's GB/s are no whole number from 1 on", part),
                     "write network:50 for 50 GB/s of one stream between two nodes");
-      cluster.network.between_nodes = BytesPerSecond(*rate * 1e9);
+      cluster.network = {.between_nodes = BytesPerSecond(*rate * 1e9), .source = StatedNetwork::Source::option};
       continue;
     }
     const auto nodes = take_count(rest, 1 << 20);
