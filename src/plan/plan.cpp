@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "core/names.hpp"
@@ -50,6 +51,11 @@ Result<OptimizerSharding> parse_optimizer_sharding(std::string_view text) {
 bool Stage::holds(int layer) const {
   const auto in = [layer](const LayerRange& range) { return range.first <= layer && layer < range.last; };
   return in(layers) || std::any_of(later_chunks.begin(), later_chunks.end(), in);
+}
+
+int Stage::layer_count() const {
+  return std::accumulate(later_chunks.begin(), later_chunks.end(), layers.size(),
+                         [](int sum, const LayerRange& chunk) { return sum + chunk.size(); });
 }
 
 int Pipeline::ranks() const {

@@ -89,6 +89,8 @@ struct Stage {
     return index == 0 ? layers : later_chunks[static_cast<std::size_t>(index) - 1];
   }
   [[nodiscard]] bool holds(int layer) const;
+  /// Number of layers in all chunks.
+  [[nodiscard]] int layer_count() const;
 };
 
 struct Pipeline {

@@ -5,7 +5,7 @@
 
 #include "plan/plan.hpp"
 
-/// What is wrong with a plan, by the key of plan.toml that says so.
+/// Checks of a plan, which name the key of plan.toml that is wrong.
 namespace sailor {
 
 struct PlanProblem {

@@ -12,7 +12,8 @@ namespace sailor {
 
 Result<Model> find_model(const Plan& plan, const std::filesystem::path& folder) {
   // A model of Hugging Face's config.json has the path of that file as its name.
-  const std::string& file = plan.job.model.ends_with(".json") ? plan.job.model : plan.origin.model_file;
+  const bool is_path = plan.job.model.ends_with(".json");
+  const std::string& file = is_path ? plan.job.model : plan.origin.model_file;
   if (std::error_code code; file.empty() || !std::filesystem::exists(file, code)) {
     auto model = find_model(plan.job.model, folder);
     if (!model && !file.empty())
@@ -23,7 +24,7 @@ Result<Model> find_model(const Plan& plan, const std::filesystem::path& folder) 
     return model;
   }
   auto model = load_model(file);
-  if (model && !plan.job.model.ends_with(".json") && model->name != plan.job.model)
+  if (model && !is_path && model->name != plan.job.model)
     return fail(ErrorCode::invalid_input,
                 fmt::format("the plan is for {}, but '{}', which it was made with, describes {} now", plan.job.model,
                             file, model->name),
@@ -46,6 +47,14 @@ std::optional<Cluster> cluster_of_origin(const Plan& plan, const GpuCatalogue& g
     spdlog::info("uses cluster {}, for which the plan was made{}; --cluster names another", file,
                  is_same ? "" : " (it has changed since)");
   return *std::move(cluster);
+}
+
+Result<std::optional<Cluster>> cluster_for(const Plan& plan, const std::string& file, const GpuCatalogue& gpus,
+                                           bool speaks) {
+  if (file.empty()) return cluster_of_origin(plan, gpus, speaks);
+  auto cluster = load_cluster(file, gpus);
+  if (!cluster) return fail(cluster.error());
+  return std::optional<Cluster>(*std::move(cluster));
 }
 
 }  // namespace sailor

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "cluster/cluster.hpp"
 #include "cluster/gpu_catalogue.hpp"
@@ -9,7 +10,7 @@
 #include "model/model.hpp"
 #include "plan/plan.hpp"
 
-/// What a plan's origin names, where it is still there.
+/// Readers of the files that a plan's origin names, where they are still there.
 namespace sailor {
 
 /// The model of a plan: its origin's model_file, else (or where that is gone) the one of its name in `folder`. Errors:
@@ -18,5 +19,8 @@ Result<Model> find_model(const Plan& plan, const std::filesystem::path& folder);
 /// The cluster file that a plan was made for, if its origin names one. Unless another rank `speaks`, it is logged that
 /// it is used, whether it has changed since, or why it cannot be read.
 std::optional<Cluster> cluster_of_origin(const Plan& plan, const GpuCatalogue& gpus, bool speaks = true);
+/// The cluster of `file`, or cluster_of_origin() if that is empty. Errors: those of load_cluster().
+Result<std::optional<Cluster>> cluster_for(const Plan& plan, const std::string& file, const GpuCatalogue& gpus,
+                                           bool speaks = true);
 
 }  // namespace sailor

@@ -96,11 +96,9 @@ std::string reason(Seconds TimeParts::*part, const Candidate& candidate) {
     const simulator::StagePrediction* slowest = slowest_stage(candidate.prediction);
     if (slowest == nullptr) return "";
     const Stage& stage = pipeline.stages[static_cast<std::size_t>(slowest->stage)];
-    int layers = 0;
-    for (int c = 0; c < stage.chunks(); ++c) layers += stage.chunk(c).size();
     const bool exchanges = shards_weights(candidate.plan.optimizer_sharding) && candidate.plan.data_parallel() > 1;
-    return fmt::format("{} on {} tp{}, {} x {}{}", plural(static_cast<std::size_t>(layers), "layer"), stage.gpu,
-                       stage.tensor_parallel, pipeline.micro_batches,
+    return fmt::format("{} on {} tp{}, {} x {}{}", plural(static_cast<std::size_t>(stage.layer_count()), "layer"),
+                       stage.gpu, stage.tensor_parallel, pipeline.micro_batches,
                        plural(static_cast<std::size_t>(candidate.plan.micro_batch_of(pipeline)), "sequence"),
                        exchanges ? ", including waits for the weights and gradients of zero3" : "");
   }
@@ -156,12 +154,9 @@ std::string bound_line(const SearchResult& result, Objective objective) {
   const std::string_view better = objective == Objective::throughput ? "faster"
                                   : objective == Objective::cost     ? "cheaper"
                                                                      : "better in throughput per USD";
-  if (!std::isfinite(result.bound.gap) || result.bound.bound <= 0.0)
-    return "How much better a plan could be is not known.";
-  if (result.bound.gap <= 0.0)
-    return fmt::format("Proved: no other plan is {} by the planner's formula of the time.", better);
-  return fmt::format("Proved: no other plan is more than {} {} by the planner's formula of the time.",
-                     at_most(result.bound.gap), better);
+  const std::string proved = proved_text(result.bound, better);
+  return proved.empty() ? "How much better a plan could be is not known."
+                        : proved + " by the planner's formula of the time.";
 }
 
 std::string memory_line(const Candidate& winner, const Request& request) {
@@ -234,6 +229,12 @@ std::optional<int> nodes_of(const Plan& plan, const Cluster& cluster) {
 }
 
 }  // namespace
+
+std::string proved_text(const Bound& bound, std::string_view better) {
+  if (!std::isfinite(bound.gap) || bound.bound <= 0.0) return "";
+  if (bound.gap <= 0.0) return fmt::format("Proved: no other plan is {}", better);
+  return fmt::format("Proved: no other plan is more than {} {}", at_most(bound.gap), better);
+}
 
 std::string at_most(double share) {
   const double percent = share * 100.0;

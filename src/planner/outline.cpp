@@ -110,21 +110,20 @@ std::vector<PipelineKind> pipeline_kinds(const Plan& plan) {
   return kinds;
 }
 
-std::string unusual(const Plan& plan) {
+std::string unusual(const Plan& plan, bool of_several_kinds) {
   std::string text;
   if (plan.schedule != Schedule::one_f_one_b) text += fmt::format(", {}", to_string(plan.schedule));
   if (plan.context_parallel > 1) text += fmt::format(", cp{}", plan.context_parallel);
   if (plan.expert_parallel > 1) text += fmt::format(", ep{}", plan.expert_parallel);
   if (plan.optimizer_sharding != OptimizerSharding::none) text += ", " + sharding_text(plan);
-  return text;
+  return of_several_kinds && !text.empty() ? "; all:" + text.substr(1) : text;
 }
 
 std::string outline(const Plan& plan) {
   std::string text;
   const std::vector<PipelineKind> kinds = pipeline_kinds(plan);
   for (const PipelineKind& kind : kinds) text += (text.empty() ? "" : " + ") + kind.text;
-  const std::string common = unusual(plan);
-  return kinds.size() > 1 && !common.empty() ? text + "; all:" + common.substr(1) : text + common;
+  return text + unusual(plan, kinds.size() > 1);
 }
 
 }  // namespace sailor::planner

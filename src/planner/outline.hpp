@@ -21,9 +21,10 @@ struct PipelineKind {
 /// The kinds of pipelines of a plan, largest share of the batch first.
 std::vector<PipelineKind> pipeline_kinds(const Plan& plan);
 
-/// All kinds on one line, then unusual(): "8 x [A100-40 tp4] b8 n4 + 24 x [V100-16 tp4] b4 n2, gpipe".
+/// All kinds on one line, then unusual(): "8 x [A100-40 tp4] b8 n4 + 24 x [V100-16 tp4] b4 n2; all: gpipe".
 std::string outline(const Plan& plan);
-/// Settings of the whole plan that are not the default, ", gpipe, zero1"; empty for 1F1B without optimizer sharding.
-std::string unusual(const Plan& plan);
+/// Settings of the whole plan that are not the default, ", gpipe, zero1", or "; all: gpipe, zero1" behind several
+/// kinds; empty for 1F1B without optimizer sharding.
+std::string unusual(const Plan& plan, bool of_several_kinds);
 
 }  // namespace sailor::planner

@@ -109,6 +109,11 @@ std::string_view to_string(Stop stop) {
   return "";
 }
 
+tl::unexpected<Error> refuse_pin(std::string_view key, std::string_view value, std::string_view framework) {
+  return fail(ErrorCode::usage, fmt::format("--pin {}={}: framework {} does not have it", key, value, framework),
+              "choose another framework, or leave the pin out");
+}
+
 Result<void> add_pin(std::string_view text, Pins& pins) {
   const auto equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())

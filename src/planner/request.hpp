@@ -129,5 +129,7 @@ std::string where_of(const Request& request);
 /// micro_batch, schedule, recompute, optimizer_sharding, sharding_degree, context_parallel, expert_parallel, gpu, zone
 /// (the last two may be given several times). Errors: usage, with the known keys or values.
 Result<void> add_pin(std::string_view text, Pins& pins);
+/// The error (usage) of a pin that a framework cannot keep.
+tl::unexpected<Error> refuse_pin(std::string_view key, std::string_view value, std::string_view framework);
 
 }  // namespace sailor::planner

@@ -114,11 +114,6 @@ class SpaceMaker {
   Result<void> choose_options() {
     const simulator::Framework& framework = env_.framework;
     const Pins& pins = request_.pins;
-    const auto refuse = [&](std::string_view key, std::string_view value) {
-      return fail(ErrorCode::usage,
-                  fmt::format("--pin {}={}: framework {} does not have it", key, value, framework.name),
-                  "choose another framework, or leave the pin out");
-    };
     const bool paper = request_.space == Space::paper;
     SAILOR_CHECK(choose_degrees());
     auto choices = stage_choices(request_, framework);
@@ -128,7 +123,7 @@ class SpaceMaker {
     if (!paper) space_.sharding.insert(space_.sharding.end(), framework.shardings.begin(), framework.shardings.end());
     if (pins.optimizer_sharding) {
       if (!framework.supports(*pins.optimizer_sharding))
-        return refuse("optimizer_sharding", to_string(*pins.optimizer_sharding));
+        return refuse_pin("optimizer_sharding", to_string(*pins.optimizer_sharding), framework.name);
       space_.sharding = {*pins.optimizer_sharding};
     }
     if (space_.sharding_degree > 0) {
@@ -142,7 +137,7 @@ class SpaceMaker {
     if (!paper && framework.supports(Schedule::interleaved_1f1b))
       space_.schedules.push_back(Schedule::interleaved_1f1b);
     if (pins.schedule) {
-      if (!framework.supports(*pins.schedule)) return refuse("schedule", to_string(*pins.schedule));
+      if (!framework.supports(*pins.schedule)) return refuse_pin("schedule", to_string(*pins.schedule), framework.name);
       space_.schedules = {*pins.schedule};
     }
     if (paper && (space_.choices.front() != StageChoice{} || space_.schedules.front() != Schedule::one_f_one_b ||

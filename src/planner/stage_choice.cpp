@@ -1,15 +1,11 @@
 #include "planner/stage_choice.hpp"
 
-#include <fmt/format.h>
-
 namespace sailor::planner {
 
 Result<std::vector<StageChoice>> stage_choices(const Request& request, const simulator::Framework& framework) {
   if (const auto& pinned = request.pins.recompute) {
     if (*pinned != Recompute::none && !framework.supports_recompute)
-      return fail(ErrorCode::usage,
-                  fmt::format("--pin recompute={}: framework {} does not have it", to_string(*pinned), framework.name),
-                  "choose another framework, or leave the pin out");
+      return refuse_pin("recompute", to_string(*pinned), framework.name);
     return std::vector<StageChoice>{{.recompute = *pinned}};
   }
   if (!framework.supports_recompute || request.space == Space::paper) return std::vector<StageChoice>{{}};

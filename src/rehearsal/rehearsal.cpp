@@ -78,9 +78,7 @@ double usual_slowdown(const Plan& plan, Seconds iteration, int ranks_per_host, i
   double busy = 0.0;
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages) {
-      int layers = 0;
-      for (int chunk = 0; chunk < stage.chunks(); ++chunk) layers += stage.chunk(chunk).size();
-      const double passes = 2.0 * pipeline.micro_batches * layers;
+      const double passes = 2.0 * pipeline.micro_batches * stage.layer_count();
       const double rank = passes * (wait_s + (stage.tensor_parallel > 1 ? 2.0 * group_sum_s : 0.0) +
                                     (plan.context_parallel > 1 ? 2.5 * group_sum_s : 0.0) +
                                     (plan.expert_parallel > 1 ? 4.0 * group_sum_s : 0.0)) +

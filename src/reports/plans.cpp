@@ -76,14 +76,11 @@ std::string rows_table(const planner::Request& request, const std::vector<Row>& 
         kinds.resize(most_kinds);
       } else {
         text += kinds[k].text;
-        if (kinds.size() == 1) text += planner::unusual(*row.plan);
         if (kinds.size() > 1)
           text += kinds[k].batch_share < 0.005 ? ", under 1% of the batch"
                                                : fmt::format(", {:.0f}% of the batch", kinds[k].batch_share * 100.0);
       }
-      if (k + 1 == kinds.size() && k > 0)
-        if (const std::string common = planner::unusual(*row.plan); !common.empty())
-          text += "; all:" + common.substr(1);
+      if (k + 1 == kinds.size()) text += planner::unusual(*row.plan, kinds.size() > 1);
       std::vector<std::string> line = k == 0 ? cells : std::vector<std::string>(cells.size());
       line.push_back(std::move(text));
       table.add_row(std::move(line));
@@ -121,13 +118,9 @@ std::string bound_text(const planner::Request& request, const planner::Bound& bo
   const char* const better = request.objective == planner::Objective::throughput ? "faster"
                              : request.objective == planner::Objective::cost     ? "cheaper"
                                                                                  : "better";
-  std::string text;
-  if (!std::isfinite(bound.gap) || bound.bound <= 0.0)
-    text = "How much better another plan could be is not known.";
-  else if (bound.gap <= 0.0)
-    text = fmt::format("Proved: no other plan is {} ({}).", better, judge);
-  else
-    text = fmt::format("Proved: no other plan is more than {} {} ({}).", planner::at_most(bound.gap), better, judge);
+  const std::string proved = planner::proved_text(bound, better);
+  const std::string text =
+      proved.empty() ? "How much better another plan could be is not known." : fmt::format("{} ({}).", proved, judge);
   return text + stop_text(stop) + "\n";
 }
 

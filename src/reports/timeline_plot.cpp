@@ -171,12 +171,10 @@ Plot timeline_plot(const Plan& plan, const simulator::Prediction& prediction, co
       rows.emplace(std::pair(static_cast<int>(entry), static_cast<int>(stage)),
                    count - static_cast<int>(labels.size()));
       const Stage& held = plan.pipelines[entry].stages[stage];
-      int layers = 0;
-      for (int chunk = 0; chunk < held.chunks(); ++chunk) layers += held.chunk(chunk).size();
       labels.push_back(fmt::format("{}stage {}: {}{}, {}",
                                    plan.pipelines.size() > 1 ? pipeline_label(plan, entry) + ", " : "", stage, held.gpu,
                                    held.tensor_parallel > 1 ? fmt::format(" x{}", held.tensor_parallel) : "",
-                                   plural(static_cast<std::size_t>(layers), "layer")));
+                                   plural(static_cast<std::size_t>(held.layer_count()), "layer")));
     }
   plot.height = 110 + std::clamp(900 / count, 9, 38) * count;
   plot.y.range = std::pair(0.5, count + 0.5);

@@ -224,14 +224,8 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
   const auto model = find_model(*plan, models_folder(options, environment));
   if (!model) return fail(model.error(), file);
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), file);
-  std::optional<Cluster> cluster;
-  if (options.has("cluster")) {
-    auto read = load_cluster(options.text("cluster"), *gpus);
-    if (!read) return fail(read.error());
-    cluster = std::move(*read);
-  } else {
-    cluster = cluster_of_origin(*plan, *gpus);
-  }
+  const auto cluster = cluster_for(*plan, options.text("cluster"), *gpus);
+  if (!cluster) return fail(cluster.error());
   const auto framework = simulator::find_framework("sailor", frameworks_folder(environment));  // the run used it
   if (!framework) return fail(framework.error());
   const Profile profile(data);
@@ -239,7 +233,7 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
                                                       .profile = profile,
                                                       .gpus = *gpus,
                                                       .framework = *framework,
-                                                      .cluster = cluster ? &*cluster : nullptr});
+                                                      .cluster = *cluster ? &**cluster : nullptr});
   if (!prediction) return fail(prediction.error());
   const auto stages = reports::compare_stage_memory(*plan, *prediction, run);
   if (options.text("format") == "json") {

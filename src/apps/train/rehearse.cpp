@@ -81,13 +81,9 @@ Result<void> read_inputs(const Options& options, const Environment& environment,
   auto data = load_profile(find_store(inputs.store, environment));
   if (!data) return fail(data.error());
   inputs.profile.emplace(*std::move(data));
-  if (options.has("cluster")) {
-    auto cluster = load_cluster(options.text("cluster"), inputs.gpus);
-    if (!cluster) return fail(cluster.error());
-    inputs.cluster = *std::move(cluster);
-  } else {
-    inputs.cluster = cluster_of_origin(inputs.plan, inputs.gpus, world.rank() == 0);
-  }
+  auto cluster = cluster_for(inputs.plan, options.text("cluster"), inputs.gpus, world.rank() == 0);
+  if (!cluster) return fail(cluster.error());
+  inputs.cluster = *std::move(cluster);
   const std::string made_for = inputs.plan.origin.framework.empty() ? "sailor" : inputs.plan.origin.framework;
   auto framework = simulator::find_framework(options.has("framework") ? options.text("framework") : made_for,
                                              frameworks_folder(environment));

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/worker_threads.hpp"
+#include "planner/bound/device_value.hpp"
 #include "planner/bound/pricing.hpp"
 #include "planner/bound/restricted_master.hpp"
 #include "simulator/closed_form.hpp"
@@ -127,9 +128,8 @@ class Bounder {
     if (request_.objective == Objective::cost) sure = min_usd;
     if (request_.objective == Objective::throughput_per_usd) sure = earliest_ * min_usd;
     sure *= 1.0 - 1e-9;
-    const std::uint64_t factor = request_.effort.prove ? prove_factor : 1;
     min_ = sure;
-    proved_ = targets;
+    const std::uint64_t factor = request_.effort.prove ? prove_factor : 1;
     try_targets(usual_work(space_) * factor, sure, false);
     // Then what is left is looked at with labels, which are tighter and dearer.
     if (pricing().any_inside() && proved_ > 0) {
@@ -432,15 +432,16 @@ class Bounder {
     PricingProblem& pricing = worker.pricing;
     const double batch = request_.job.global_batch;
     const std::size_t pools = space_.pools.size();
-    Limits limits{.usd = max_usd(branch, score),
-                  .nodes = space_.max_nodes ? static_cast<double>(*space_.max_nodes) : infinity};
+    DeviceLimits limits{.usd = max_usd(branch, score),
+                        .nodes = space_.max_nodes ? static_cast<double>(*space_.max_nodes) : infinity};
     if (request_.limits.node_hours && branch.shortest > 0.0)
       limits.nodes = std::min(limits.nodes, most_above_event_driven * *request_.limits.node_hours * 3600.0 /
                                                 *request_.iterations / branch.shortest);
     if (pricing.interleaves())
-      return filled(std::vector<double>(pools, branch.longest * pricing.mixed_rate()), limits) >= batch * refuting;
+      return max_value(space_, std::vector<double>(pools, branch.longest * pricing.mixed_rate()), limits) >=
+             batch * refuting;
     const auto value_of = [&](const DualPrices& prices) {
-      return filled(prices.device, limits) +
+      return max_value(space_, prices.device, limits) +
              prices.each * (prices.each > 0.0 ? branch.plans.max_pipelines : branch.plans.min_pipelines);
     };
     if (!has_room(branch.plans)) return false;
@@ -568,42 +569,6 @@ class Bounder {
     return true;
   }
 
-  struct Limits {
-    double usd = infinity;  ///< per second
-    double nodes = infinity;
-  };
-
-  /// Max value of devices at these values each, under the limits on their number and price.
-  double filled(const std::vector<double>& value, const Limits& limits) const {
-    const auto fill = [&](double left, auto price_of) {
-      std::vector<std::pair<double, std::size_t>> order;
-      for (std::size_t p = 0; p < value.size(); ++p) {
-        const double price = price_of(p);
-        order.emplace_back(price > 0.0 ? value[p] / price : infinity, p);
-      }
-      std::sort(order.rbegin(), order.rend());
-      double sum = 0.0;
-      for (const auto& [rate, p] : order) {
-        const double price = price_of(p);
-        double devices = space_.pools[p].devices();
-        if (price > 0.0) devices = std::min(devices, std::max(left, 0.0) / price);
-        sum += devices * value[p];
-        left -= devices * price;
-      }
-      return sum;
-    };
-    double min_value = 0.0;
-    for (std::size_t p = 0; p < value.size(); ++p) min_value += value[p] * space_.pools[p].devices();
-    if (space_.max_gpus) min_value = std::min(min_value, fill(*space_.max_gpus, [](std::size_t) { return 1.0; }));
-    if (limits.nodes < infinity)
-      min_value =
-          std::min(min_value, fill(limits.nodes, [&](std::size_t p) { return 1.0 / space_.pools[p].largest_node(); }));
-    if (limits.usd < infinity)
-      min_value =
-          std::min(min_value, fill(limits.usd, [&](std::size_t p) { return space_.pools[p].price.value() / 3600.0; }));
-    return min_value;
-  }
-
   const Request& request_;
   const SearchSpace& space_;
   double best_;
@@ -631,8 +596,7 @@ class Bounder {
 Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop,
               const std::function<void(double)>& progress) {
   Bounder bounder(prices, best, stop, progress);
-  Relaxed relaxed{.min_score = bounder.run(), .hints = std::move(bounder).hints()};
-  return relaxed;
+  return {.min_score = bounder.run(), .hints = std::move(bounder).hints()};
 }
 
 }  // namespace sailor::planner

@@ -258,26 +258,30 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
   return needed;
 }
 
+PassDelay PricingProblem::delay_of(const StageProgram& program, const Branch& branch) const {
+  return {.behind = 1.0 - program.backward(),
+          .over = branch.reduction_over - program.backward_more(),
+          .fixed = fixed_delay_ / slack};
+}
+
 // By the closed form a pipeline of n micro-batches is done after S + (n - 1) t: S from end to end and back for one, t
 // the slowest stage. For any weight w >= 0 its price is at least min(price + w S) - w S.
 void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
                                 double needed) {
   box.worth = 0.0;
   const int micro_batch = program.micro_batch();
-  const double behind = 1.0 - program.backward();  // share of S for which no stage is ahead of its pipeline
-  const double over = branch.reduction_over - program.backward_more();
+  const PassDelay delay = delay_of(program, branch);
   double min_taken = infinity;
   for (const StageCandidate& candidate : program.candidates())
     min_taken = std::min(min_taken, reduction(candidate.pool, candidate.tensor_parallel, 0, 1, 0, branch));
   const auto micro_batches_at = [&](double slowest, double through, double taken) {
-    const double left = deadline - std::max({through + taken, through * behind + over, fixed_delay_ / slack});
+    const double left = deadline - std::max(through + taken, delay(through));
     const double count = left < 0.0 ? 0.0 : std::floor(left / slowest * slack) + 1.0;
     return count < box.min_micro_batches ? 0.0 : std::min<double>(count, box.max_micro_batches);
   };
   // Limits the slowest stages to those for which there is time, and for which the devices are not too dear for their
   // work.
-  const double left_over =
-      deadline - std::max({program.through() + min_taken, program.through() * behind + over, fixed_delay_ / slack});
+  const double left_over = deadline - std::max(program.through() + min_taken, delay(program.through()));
   if (!(left_over >= 0.0)) return;
   const double longest = box.min_micro_batches > 1 ? left_over / (box.min_micro_batches - 1) : deadline;
   if (longest * slack < program.level(box.from)) return;
@@ -299,12 +303,12 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   const auto micro_batches = [&](double through, double taken) { return micro_batches_at(quickest, through, taken); };
   const auto longest_through = [&](double count, double taken) {
     const double left = deadline - quickest * (count - 1.0) * (1.0 - 1e-12);
-    return std::min(left - taken, behind > 0.0 ? (left - over) / behind : infinity);
+    return std::min(left - taken, delay.behind > 0.0 ? (left - delay.over) / delay.behind : infinity);
   };
   // For a slowest stage of t seconds, n t is at most this, and all devices together take work / t.
   const auto fluid = [&](double slowest) {
     const double through = std::max(program.through(), slowest);
-    const double taken = std::max({through + min_taken, through * behind + over, fixed_delay_ / slack});
+    const double taken = std::max(through + min_taken, delay(through));
     return (micro_batch * std::max(0.0, deadline - taken + slowest) - each * slowest) / program.fluid_price(1.0);
   };
   const double kink = std::clamp(program.through(), quickest, program.level(box.to));
@@ -382,7 +386,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     find_ready_worth(program, box, deadline, branch, each, needed);
 }
 
-// What a pipeline takes does not depend on prices, so that answers serve for all of them.
+// Devices and times of a pipeline do not depend on prices: an answer serves for all of them.
 void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch,
                                       double each, double needed) {
   const auto max_devices = static_cast<int>(std::min(
@@ -391,8 +395,6 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
   KnownReady& known = ready_[{&program, box.from, box.to, box.min_micro_batches, box.max_micro_batches}];
   if (known.max_devices < max_devices) {
     const double quickest = program.level(box.from);
-    const double behind = 1.0 - program.backward();
-    const double over = branch.reduction_over - program.backward_more();
     const auto& candidates = program.candidates();
     known.max_devices = max_devices;
     known.answer = price_ready_pipelines(
@@ -407,15 +409,11 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
          .step = step_ * deadline,
          .max_devices = max_devices,
          .max_first_reduction = branch.reduction_up_to,
-         .delay =
-             [&](double through) {
-               return std::max({through, through * behind + over, fixed_delay_ / slack});
-             },
-         .reduction =
-             [&](std::size_t candidate, int first, int last, int devices) {
-               return reduction(candidates[candidate].pool, candidates[candidate].tensor_parallel, first, last,
-                                at(devices), branch);
-             }});
+         .delay = delay_of(program, branch),
+         .reduction = [&](std::size_t candidate, int first, int last, int devices) {
+           return reduction(candidates[candidate].pool, candidates[candidate].tensor_parallel, first, last, at(devices),
+                            branch);
+         }});
     work_ += known.answer.work;
     label_work_left_ -= std::min(label_work_left_, known.answer.work);
   }
@@ -442,19 +440,13 @@ const StageLimits& PricingProblem::limits(StageProgram& program, double left, do
   const auto [entry, is_new] = limits_.try_emplace({&program, left});
   StageLimits& found = entry->second;
   if (!is_new) return found;
-  found.resize(candidates.size() * at(layers));
-  for (std::size_t o = 0; o < candidates.size(); ++o) {
-    int furthest = 0;  // does not fall for stages that begin later
-    for (int first = 0; first < layers; ++first) {
-      double max_time = left - program.through_to(first) * (1.0 - 1e-12);
-      if (first == 0) max_time = std::min(max_time, branch.reduction_up_to);
-      furthest = std::max(furthest, first);
-      while (furthest < layers &&
-             reduction(candidates[o].pool, candidates[o].tensor_parallel, first, furthest + 1, 0, branch) <= max_time)
-        ++furthest;
-      found[o * at(layers) + at(first)] = furthest;
-    }
-  }
+  const auto max_time = [&](int first) {
+    const double time = left - program.through_to(first) * (1.0 - 1e-12);
+    return first == 0 ? std::min(time, branch.reduction_up_to) : time;
+  };
+  found = furthest_stages(candidates.size(), layers, max_time, [&](std::size_t o, int first, int last) {
+    return reduction(candidates[o].pool, candidates[o].tensor_parallel, first, last, 0, branch);
+  });
   return found;
 }
 

@@ -128,6 +128,8 @@ class PricingProblem {
     bool operator<(const Box& other) const { return worth < other.worth; }
   };
 
+  /// Seconds before the deadline at which a pipeline of the branch has passed, apart from its own reductions.
+  [[nodiscard]] PassDelay delay_of(const StageProgram& program, const Branch& branch) const;
   /// Whether the box is no longer split by the slowest stage.
   [[nodiscard]] bool is_narrow(const StageProgram& program, const Box& box, double deadline, double times) const {
     return box.to - box.from <= 1 || (box.max_micro_batches - 1) * (program.level(box.to) - program.level(box.from)) <=

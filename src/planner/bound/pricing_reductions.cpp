@@ -1,4 +1,4 @@
-// What reductions take at least in a branch: the part of the pricing problem that asks the links.
+// Lower bounds of the times of reductions in a branch: the part of the pricing problem that asks the links.
 #include <algorithm>
 
 #include "planner/bound/pricing.hpp"

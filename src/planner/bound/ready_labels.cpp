@@ -22,35 +22,38 @@ class ReadyLabels {
         program_(question.program),
         candidates_(question.program.candidates()),
         layers_(question.program.layers()),
-        width_(at(layers_) + 1) {
-    for (const StageCandidate& candidate : candidates_) node_ = std::max(node_, candidate.node);
-    max_devices_ = question.max_devices;
-    reductions_.assign(candidates_.size() * width_ * width_ * at(node_ + 1), -1.0);
-    open_.resize(candidates_.size() * width_);
-    for (const StageCandidate& candidate : candidates_)
+        width_(at(layers_) + 1),
+        slowest_(question.slowest * rounding),
+        left_(question.deadline - question.round * (question.min_micro_batches - 1)),
+        latest_(left_ + (rounding - 1.0) * question.deadline),
+        max_devices_(question.max_devices) {
+    for (const StageCandidate& candidate : candidates_) {
+      node_ = std::max(node_, candidate.node);
       for (const double link : {candidate.near, candidate.far})
         if (link < infinity) longest_link_ = std::max(longest_link_, link);
+    }
+    reductions_.assign(candidates_.size() * width_ * width_ * at(node_ + 1), -1.0);
+    open_.resize(candidates_.size() * width_);
     find_potentials();
   }
 
   ReadyAnswer answer() {
-    all_.push_back({});
-    extend(0, 0, layers_);
+    stages_of_.push_back({.first = layers_});
+    extend({});
     for (int first = layers_ - 1; first > 0; --first)
-      for (std::size_t next = 0; next < candidates_.size(); ++next) {
+      for (std::size_t next = 0; next < candidates_.size(); ++next)
         for (const Open& open : open_[next * width_ + at(first)]) {
-          extend(open.label, next, first);
+          extend(open);
           answer_.work += compared_ / comparisons_per_work;
           compared_ %= comparisons_per_work;
           if (answer_.work > max_label_work) return {.work = answer_.work};
         }
-      }
     answer_.complete = true;
     return answer_;
   }
 
  private:
-  /// What decides whether a label is dominated.
+  /// A label that may be extended: all that decides whether it is dominated.
   struct Open {
     double through = 0.0;
     double ready = 0.0;
@@ -58,7 +61,7 @@ class ReadyLabels {
     int devices = 0;
     int on_node = 0;  ///< of its devices, on the node of its first stage and the next ones
     int stages = 0;   ///< up to ReadyQuestion::in_flight
-    int label = 0;    ///< index into all_
+    int label = 0;    ///< index into stages_of_
 
     /// Needs as many devices at least as the other.
     [[nodiscard]] bool is_no_worse_than(const Open& other) const {
@@ -66,11 +69,18 @@ class ReadyLabels {
              head <= other.head;
     }
   };
-  struct Label {
-    Open open{};
+  /// The first stage of a label, which ends where that of the label behind begins.
+  struct FirstStage {
     int first = 0;
     std::size_t candidate = 0;
     int behind = -1;  ///< label of the next stages
+  };
+
+  /// Lower bounds of the devices and weighted times of the stages of layers [0, first), by `first`.
+  struct Potential {
+    double weight = 0.0;
+    std::vector<double> pass;
+    std::vector<double> forward;
   };
 
   /// Rounded down, so that more labels are alike.
@@ -84,109 +94,94 @@ class ReadyLabels {
     return known;
   }
 
-  /// Min over stages of layers [0, first) of their devices and `weight` times their time from end to end, or only
-  /// forward, if what follows takes `delay` more from end to end than the quickest stages do: no delay is made up
-  /// for.
+  /// By how late the stages from a layer on are (no delay is made up for), and by weight, what those before it take.
   void find_potentials() {
-    const double rounds = question_.round * (question_.min_micro_batches - 1);
-    delay_step_ = std::max(question_.deadline - rounds - program_.pass_before(layers_), 0.0) / delays;
+    delay_step_ = std::max(left_ - program_.pass_before(layers_), 0.0) / delays;
     const double scale = std::max(1, std::min(max_devices_, 1 << 12)) / question_.deadline;
+    const auto at_least = [&](std::size_t o, int first, int last) {
+      return reduction(o, first, last, candidates_[o].tensor_parallel);
+    };
     for (int delay = 0; delay < delays; ++delay) {
-      const std::vector<int> furthest = furthest_after(question_.deadline - rounds - delay * delay_step_);
-      for (std::size_t w = 0; w < weights.size(); ++w) {
-        Potential& potential = potentials_[at(delay) * weights.size() + w];
-        potential.weight = weights[w] * scale;
-        potential.pass.assign(width_, infinity);
-        potential.forward.assign(width_, infinity);
-        potential.pass[0] = potential.forward[0] = 0.0;
-        for (int first = 0; first < layers_ - 1; ++first) {
-          const double pass = potential.pass[at(first)];
-          const double forward = potential.forward[at(first)];
-          for (std::size_t o = 0; o < candidates_.size() && pass < infinity; ++o) {
-            const StageCandidate& candidate = candidates_[o];
-            const double link = std::min(candidate.near, candidate.far);
-            for (int last = first + 1; last <= std::min(furthest[o * width_ + at(first)], layers_ - 1); ++last) {
-              ++compared_;
-              const double time = candidate.time[0][at(first) * width_ + at(last)];
-              if (time == infinity) continue;
-              if (time > question_.slowest * rounding) break;
-              potential.pass[at(last)] = std::min(potential.pass[at(last)],
-                                                  pass + candidate.tensor_parallel + potential.weight * (time + link));
-              potential.forward[at(last)] =
-                  std::min(potential.forward[at(last)],
-                           forward + candidate.tensor_parallel +
-                               potential.weight * (candidate.forward[at(last)] - candidate.forward[at(first)]));
-            }
-          }
-        }
-      }
+      const double time = left_ - delay * delay_step_;
+      const auto max_time = [&](int first) { return time - program_.through_to(first) * (1.0 - 1e-12); };
+      const StageLimits furthest = furthest_stages(candidates_.size(), layers_, max_time, at_least);
+      compared_ += furthest.size();
+      for (std::size_t w = 0; w < weights.size(); ++w)
+        fill(potentials_[at(delay) * weights.size() + w], weights[w] * scale, furthest);
     }
   }
 
-  /// The furthest layer that a stage may reach, by candidate and first layer, for its reductions to be done in time.
-  std::vector<int> furthest_after(double time) {
-    std::vector<int> all(candidates_.size() * width_, 0);
-    for (std::size_t o = 0; o < candidates_.size(); ++o) {
-      int furthest = 0;  // does not fall for stages that begin later
-      for (int first = 0; first < layers_; ++first) {
-        const double most = time - program_.through_to(first) * (1.0 - 1e-12);
-        const int limit = question_.furthest[o * at(layers_) + at(first)];
-        furthest = std::max(furthest, first);
-        ++compared_;
-        while (furthest < limit && reduction(o, first, furthest + 1, candidates_[o].tensor_parallel) <= most)
-          ++furthest;
-        all[o * width_ + at(first)] = std::min(furthest, limit);
+  /// Min over stages of layers [0, first), none of which reaches further, of their devices and `weight` times their
+  /// time from end to end, or only forward.
+  void fill(Potential& potential, double weight, const StageLimits& furthest) {
+    potential.weight = weight;
+    potential.pass.assign(width_, infinity);
+    potential.forward.assign(width_, infinity);
+    potential.pass[0] = potential.forward[0] = 0.0;
+    for (int first = 0; first < layers_ - 1; ++first)
+      for (std::size_t o = 0; o < candidates_.size() && potential.pass[at(first)] < infinity; ++o) {
+        const StageCandidate& candidate = candidates_[o];
+        const double link = std::min(candidate.near, candidate.far);
+        const std::size_t here = o * at(layers_) + at(first);
+        const int last_of_all = std::min({furthest[here], question_.furthest[here], layers_ - 1});
+        for (int last = first + 1; last <= last_of_all; ++last) {
+          ++compared_;
+          const double time = candidate.time[0][at(first) * width_ + at(last)];
+          if (time == infinity) continue;
+          if (time > slowest_) break;
+          const double forward = candidate.forward[at(last)] - candidate.forward[at(first)];
+          const auto lower = [&](std::vector<double>& values, double seconds) {
+            values[at(last)] =
+                std::min(values[at(last)], values[at(first)] + candidate.tensor_parallel + weight * seconds);
+          };
+          lower(potential.pass, time + link);
+          lower(potential.forward, forward);
+        }
       }
-    }
-    return all;
   }
 
   /// Min devices of the stages of layers [0, first) before a label.
-  [[nodiscard]] double devices_before(int first, const Open& label, double rounds) const {
+  [[nodiscard]] double devices_before(int first, const Open& label) const {
     const double late = label.through - (program_.pass_before(layers_) - program_.pass_before(first));
     const int delay =
         delay_step_ > 0.0 ? std::clamp(static_cast<int>(late / delay_step_ * (1.0 - 1e-12)), 0, delays - 1) : 0;
-    const double pass = question_.deadline - rounds - label.through;
-    const double forward = question_.deadline - rounds - label.ready;
     double devices = 0.0;
     for (std::size_t w = 0; w < weights.size(); ++w) {
       const Potential& potential = potentials_[at(delay) * weights.size() + w];
-      devices = std::max({devices, potential.pass[at(first)] - potential.weight * pass,
-                          potential.forward[at(first)] - potential.weight * forward});
+      devices = std::max({devices, potential.pass[at(first)] - potential.weight * (left_ - label.through),
+                          potential.forward[at(first)] - potential.weight * (left_ - label.ready)});
     }
     return devices;
   }
 
-  /// Extends a label, whose first stage is of candidate `next`, by a stage that ends before layer `last`.
-  void extend(int index, std::size_t next, int last) {
-    const Open behind = all_[at(index)].open;
-    const bool is_end = last == layers_;
+  /// Extends a label by stages that end where it begins.
+  void extend(const Open behind) {
+    const FirstStage next = stages_of_[at(behind.label)];
+    const double most = behind.head == 0.0 ? infinity : slowest_ - behind.head;  // seconds of a message to it
     for (std::size_t o = 0; o < candidates_.size(); ++o) {
       const StageCandidate& candidate = candidates_[o];
       const int degree = candidate.tensor_parallel;
       if (behind.devices + degree > max_devices_) continue;
-      if (is_end) {
-        stage(behind, index, o, last, 0.0, 0.0, degree);
+      if (next.first == layers_) {
+        add_stages(behind, o, 0.0, 0.0, degree);
         continue;
       }
-      const StageCandidate& other = candidates_[next];
+      const StageCandidate& other = candidates_[next.candidate];
       const double near = std::max(candidate.near, other.near);
       const double far = std::max(candidate.far, other.far);
-      const double most = behind.head == 0.0 ? infinity : question_.slowest * rounding - behind.head;
       if (far < infinity && far <= most)
-        stage(behind, index, o, last, far, std::max(candidate.far_forward, other.far_forward), degree);
+        add_stages(behind, o, far, std::max(candidate.far_forward, other.far_forward), degree);
       if (near < infinity && near <= most && behind.on_node + degree <= candidate.node)
-        stage(behind, index, o, last, near, std::max(candidate.near_forward, other.near_forward),
-              behind.on_node + degree);
+        add_stages(behind, o, near, std::max(candidate.near_forward, other.near_forward), behind.on_node + degree);
     }
   }
 
-  /// Adds stages of candidate `o` that end before layer `last`, with a message of so many seconds to the next one.
-  void stage(const Open& behind, int index, std::size_t o, int last, double link, double forward_link, int on_node) {
+  /// Adds stages of candidate `o` before a label, with a message of so many seconds to it.
+  void add_stages(const Open& behind, std::size_t o, double link, double forward_link, int on_node) {
     const StageCandidate& candidate = candidates_[o];
+    const int last = stages_of_[at(behind.label)].first;
     const int stages = std::min(behind.stages + 1, question_.in_flight);
     const std::vector<double>& times = candidate.time[at(stages) - 1];
-    const double rounds = question_.round * (question_.min_micro_batches - 1);
     const int devices = behind.devices + candidate.tensor_parallel;
     for (int first = last - 1; first >= 0; --first) {
       if (first == 0 && last == layers_) break;  // pipelines of one stage are priced apart
@@ -196,47 +191,46 @@ class ReadyLabels {
       if (time == infinity) continue;
       // All but the first stage wait for messages of a previous one, too.
       const double sends = time + (program_.blocks() ? link : 0.0);
-      if (sends > question_.slowest * rounding) break;
+      if (sends > slowest_) break;
       const double receives = program_.blocks() && first > 0 ? std::min(candidate.near, candidate.far) : 0.0;
-      if (sends + receives > question_.slowest * rounding) continue;
+      if (sends + receives > slowest_) continue;
       const double forward = candidate.forward[at(last)] - candidate.forward[at(first)];
       Open label{.through = behind.through + link + time, .devices = devices, .on_node = on_node, .stages = stages};
       const double through = label.through + program_.pass_before(first);
-      if (question_.delay(through) + rounds > question_.deadline * rounding) break;
-      if (program_.blocks() && time + link + longest_link_ > question_.slowest * rounding) label.head = time + link;
+      if (question_.delay(through) > latest_) break;
+      if (program_.blocks() && sends + longest_link_ > slowest_) label.head = sends;
       const double taken = reduction(o, first, last, on_node);
       if (taken == infinity || (first == 0 && taken > question_.max_first_reduction)) continue;
       label.ready = std::max(behind.ready + forward_link + forward, label.through + taken);
-      if (label.ready + program_.forward_before(first) + rounds > question_.deadline * rounding) break;
+      if (label.ready + program_.forward_before(first) > latest_) break;
       label.through = rounded(label.through);
       label.ready = rounded(label.ready);
       if (first == 0) {
-        finish(label, {.first = first, .candidate = o, .behind = index});
+        finish(label, {.first = first, .candidate = o, .behind = behind.label});
         continue;
       }
-      if (devices + devices_before(first, label, rounds) > max_devices_ + 1e-6) continue;
-      add(label, {.first = first, .candidate = o, .behind = index});
+      if (devices + devices_before(first, label) > max_devices_ + 1e-6) continue;
+      add(label, {.first = first, .candidate = o, .behind = behind.label});
     }
   }
 
   /// Lists of open labels are in the order of their devices.
-  void add(Open label, const Label& stage) {
+  void add(Open label, const FirstStage& stage) {
     std::vector<Open>& open = open_[stage.candidate * width_ + at(stage.first)];
     auto other = open.begin();
     for (; other != open.end() && other->devices <= label.devices; ++other)
       if (other->is_no_worse_than(label)) break;
     compared_ += static_cast<std::uint64_t>(other - open.begin());
     if (other != open.end() && other->devices <= label.devices) return;
-    label.label = static_cast<int>(all_.size());
-    all_.push_back(stage);
-    all_.back().open = label;
+    label.label = static_cast<int>(stages_of_.size());
+    stages_of_.push_back(stage);
     compared_ += static_cast<std::uint64_t>(open.end() - other);
     const auto place = open.insert(other, label);
     open.erase(std::remove_if(place + 1, open.end(), [&](const Open& worse) { return label.is_no_worse_than(worse); }),
                open.end());
   }
 
-  void finish(const Open& label, const Label& first_stage) {
+  void finish(const Open& label, const FirstStage& first_stage) {
     const double left = question_.deadline - std::max(label.ready, question_.delay(label.through));
     const double count =
         std::min<double>(std::floor(left / question_.round * rounding + 1e-12) + 1.0, question_.max_micro_batches);
@@ -250,12 +244,13 @@ class ReadyLabels {
     std::erase_if(found,
                   [&](const ReadyPipeline& other) { return other.count <= enough && other.devices >= label.devices; });
     found.push_back({.count = enough, .devices = label.devices, .stages = {}});
-    for (const Label* stage = &first_stage; stage->behind >= 0; stage = &all_[at(stage->behind)]) {
-      const int last = stage->behind == 0 ? layers_ : all_[at(stage->behind)].first;
+    for (const FirstStage* stage = &first_stage; stage->behind >= 0;) {
+      const FirstStage* next = &stages_of_[at(stage->behind)];
       found.back().stages.push_back({.pool = candidates_[stage->candidate].pool,
                                      .tensor_parallel = candidates_[stage->candidate].tensor_parallel,
                                      .first = stage->first,
-                                     .last = last});
+                                     .last = next->first});
+      stage = next;
     }
     if (enough == question_.max_micro_batches) max_devices_ = std::min(max_devices_, label.devices - 1);
   }
@@ -265,20 +260,18 @@ class ReadyLabels {
   const std::vector<StageCandidate>& candidates_;
   int layers_;
   std::size_t width_;
+  double slowest_;  // max seconds of a stage
+  double left_;     // seconds of the deadline that are not for rounds of micro-batches
+  double latest_;   // the same, with a margin for rounding
+  int max_devices_;
   int node_ = 1;
-  int max_devices_ = 0;
   double longest_link_ = 0.0;
-  struct Potential {
-    double weight = 0.0;
-    std::vector<double> pass;  // by first layer
-    std::vector<double> forward;
-  };
   static constexpr std::array weights{0.0, 0.7, 1.5, 3.0};
   static constexpr int delays = 8;
   double delay_step_ = 0.0;
   std::array<Potential, weights.size() * delays> potentials_;
   std::vector<double> reductions_;       // negative: not yet known
-  std::vector<Label> all_;               // the first one has no stages
+  std::vector<FirstStage> stages_of_;    // by label; the first one has no stages
   std::vector<std::vector<Open>> open_;  // not dominated, at candidate x width + first layer
   std::uint64_t compared_ = 0;           // labels with others
   ReadyAnswer answer_;

@@ -2,6 +2,7 @@
 // when its pipeline has passed. Tighter than StageProgram::solve(), which prices stages one by one, and dearer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -10,7 +11,16 @@
 
 namespace sailor::planner {
 
-/// What pipelines are asked for. Times in seconds.
+/// Min seconds before a deadline at which a pipeline has passed, by its time from end to end, in a branch whose longest
+/// reduction of a first stage is bounded from below.
+struct PassDelay {
+  double behind = 1.0;  ///< share of the time from end to end for which no stage is ahead of its pipeline
+  double over = 0.0;
+  double fixed = 0.0;
+  [[nodiscard]] double operator()(double through) const { return std::max({through, through * behind + over, fixed}); }
+};
+
+/// The pipelines that are asked for. Times in seconds.
 struct ReadyQuestion {
   const StageProgram& program;  ///< inside a pool: a device costs 1
   const StageLimits& furthest;
@@ -23,8 +33,7 @@ struct ReadyQuestion {
   double step = 0.0;  ///< times of labels are rounded down to multiples; 0: not
   int max_devices = 1;
   double max_first_reduction = infinity;
-  /// Min seconds before the deadline at which a pipeline that takes `through` from end to end has passed.
-  std::function<double(double through)> delay;
+  PassDelay delay;
   /// Min time of the reductions of a stage on a node of which it and the next stages take so many devices.
   std::function<double(std::size_t candidate, int first, int last, int devices)> reduction;
 };

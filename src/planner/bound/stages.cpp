@@ -136,7 +136,7 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageCandidate> cand
         }
   }
   through_ += link;
-  find_through_to();
+  find_passes();
   if (!inside) max_in_flight_ = 1;  // the min of any stage; more would take too long to tell apart
   find_backward();
   first_level_ = std::max(slowest_layer, 1e-9);
@@ -205,10 +205,8 @@ std::size_t StageProgram::remember(const StageLimits& limits) {
   return entry->second;
 }
 
-/// Layers from `first` on count forward and backward, those before it forward.
-void StageProgram::find_through_to() {
+void StageProgram::find_passes() {
   const SearchSpace& space = prices_.space();
-  through_to_.assign(at(layers_), 0.0);
   std::vector<double> forward(at(layers_), infinity);
   std::vector<double> pass(at(layers_), infinity);
   for (const StageCandidate& candidate : *candidates_)
@@ -222,15 +220,12 @@ void StageProgram::find_through_to() {
             forward[at(layer)] =
                 std::min(forward[at(layer)], both - (table->backward[at(layer) + 1] - table->backward[at(layer)]));
           }
-  for (int layer = 0; layer < layers_; ++layer) through_to_[0] += pass[at(layer)];
   pass_before_.assign(1, 0.0);
   forward_before_.assign(1, 0.0);
   for (int layer = 0; layer < layers_; ++layer) {
     pass_before_.push_back(pass_before_.back() + pass[at(layer)]);
     forward_before_.push_back(forward_before_.back() + forward[at(layer)]);
   }
-  for (int layer = 1; layer < layers_; ++layer)
-    through_to_[at(layer)] = through_to_[at(layer) - 1] - pass[at(layer) - 1] + forward[at(layer) - 1];
 }
 
 void StageProgram::find_backward() {

@@ -2,6 +2,7 @@
 // which takes longer than a limit.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -40,6 +41,24 @@ void find_boundaries(StagePrices& prices, std::vector<StageCandidate>& candidate
 /// at `first`, and `first` itself if there is none.
 using StageLimits = std::vector<int>;
 
+/// The stages whose reductions take no longer than `max_time(first)`. `reduction(candidate, first, last)` may not fall
+/// for more layers, nor rise for stages that begin later and end at the same layer.
+template <class MaxTime, class Reduction>
+StageLimits furthest_stages(std::size_t candidates, int layers, MaxTime max_time, Reduction reduction) {
+  StageLimits found;
+  found.reserve(candidates * static_cast<std::size_t>(layers));
+  for (std::size_t o = 0; o < candidates; ++o) {
+    int furthest = 0;  // does not fall for stages that begin later
+    for (int first = 0; first < layers; ++first) {
+      const double time = max_time(first);
+      furthest = std::max(furthest, first);
+      while (furthest < layers && reduction(o, first, furthest + 1) <= time) ++furthest;
+      found.push_back(furthest);
+    }
+  }
+  return found;
+}
+
 /// The min price of a pipeline, by candidate and last layer of its first stage, and by way. Way 0: the next stage is on
 /// another node; way c: the first stage and the next ones take at least c devices of its node together.
 struct MinPrices {
@@ -70,7 +89,9 @@ class StageProgram {
   [[nodiscard]] int level_below(double time) const;          ///< the last one that is not longer; 0 if none
   [[nodiscard]] double through() const { return through_; }  ///< min time from end to end and back
   /// Min time of a micro-batch to the end of a pipeline and back to layer `first`.
-  [[nodiscard]] double through_to(int first) const { return through_to_[static_cast<std::size_t>(first)]; }
+  [[nodiscard]] double through_to(int first) const {
+    return forward_before(first) + (pass_before(layers_) - pass_before(first));
+  }
   /// Min time of a pass of layers [0, first), and of its forward part.
   [[nodiscard]] double pass_before(int first) const { return pass_before_[static_cast<std::size_t>(first)]; }
   [[nodiscard]] double forward_before(int first) const { return forward_before_[static_cast<std::size_t>(first)]; }
@@ -119,7 +140,7 @@ class StageProgram {
   void choose_candidates(std::vector<StageCandidate> candidates);
   void find_work();
   void find_backward();
-  void find_through_to();
+  void find_passes();
 
   StagePrices& prices_;
   std::shared_ptr<const std::vector<StageCandidate>> candidates_;
@@ -139,7 +160,6 @@ class StageProgram {
   std::vector<double> matters_from_;  // by depth: the quickest stage that takes longer with one more in flight
   double work_ = 0.0;
   std::vector<double> device_price_;
-  std::vector<double> through_to_;
   std::vector<double> pass_before_;
   std::vector<double> forward_before_;
   /// Solutions for some prices, by level, weight, micro-batches in flight and number of limits.
