@@ -138,7 +138,9 @@ class Predictor:
                            "attention_forward_half = 400",
                            "attention_backward_half = 950",
                            f"memory = {values['memory']:.6g}", f"launch_s = {values['launch']:.6g}", "\n"])
-        (self.folder / "framework.toml").write_text(text.replace("[time]", table + "[time]"))
+        delay = self.source.launch_delay_across_nodes
+        table += f"[time]\nlaunch_delay_across_nodes_s = {delay!r}" if delay else "[time]"
+        (self.folder / "framework.toml").write_text(text.replace("[time]", table))
         store = ['schema_version = 2\nkind = "sailor-profile-text"\n\n[[sessions]]\nid = "third-party"\n']
         store += [line for gpu in self.gpus for line in self.links(values, gpu)] + [self.layers]
         (self.folder / "store.toml").write_text("".join(store))

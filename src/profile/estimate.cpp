@@ -24,7 +24,12 @@ constexpr Passes score_passes{7.0, 20.0};      // attention scores: product, sca
 constexpr Passes activation_passes{2.0, 4.0};  // what a block keeps is written once and read once; twice as often in
                                                // backward
 constexpr Passes logit_passes{8.0, 5.0};       // product, maximum, exponentials, sum, loss
-constexpr Passes hidden_passes{10.0, 10.0};    // embedding: gather, position, sum, dropout; norms
+// Losses compute in fp32. Bytes of a logit of 16 bits: the product writes it, a copy reads it and writes fp32, and the
+// other seven passes are over that; backward three are, a copy makes 16 bits of it, and two products read those. In one
+// kernel for each pass: forward it is read twice, backward it is read and its gradient written.
+constexpr Passes logit_bytes_from_16_bits{2.0 + 6.0 + 7.0 * 4.0, 3.0 * 4.0 + 6.0 + 2.0 * 2.0};
+constexpr Passes logit_bytes_in_one_kernel{2.0 + 2.0 * 2.0, 2.0 * 2.0 + 2.0 * 2.0};
+constexpr Passes hidden_passes{10.0, 10.0};  // embedding: gather, position, sum, dropout; norms
 
 /// Number of operations that each kind of layer launches.
 struct Launches {
@@ -44,6 +49,8 @@ Launches launches_of(LayerKind kind) {
   }
   return {0, 0};
 }
+
+constexpr int launches_of_all_reduce = 2;  // its own, and that of what waits for it
 
 /// Index of the block (0, 1, ...); a key that names no block means the last one.
 int block_of(const Model& model, const LayerKey& key) {
@@ -349,7 +356,12 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
       add(kernels.recomputes_elementwise ? Passes{2.0, 4.0} : hidden_passes, arrays.own_hidden);
       break;
     case LayerKind::head:
-      add(kernels.recomputes_elementwise ? Passes{3.0, 0.0} : logit_passes, arrays.logits);
+      if (kernels.recomputes_elementwise)
+        add({3.0, 0.0}, arrays.logits);
+      else if (value < 4.0)
+        add(kernels.fused_loss ? logit_bytes_in_one_kernel : logit_bytes_from_16_bits, arrays.logits / value);
+      else
+        add(logit_passes, arrays.logits);
       work.backward_all_reduces = 1;
       break;
   }
@@ -385,6 +397,8 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
     work.backward_all_reduces += work.forward_all_reduces;
   }
   if (key.tensor_parallel == 1) work.forward_all_reduces = work.backward_all_reduces = 0;
+  work.forward_launches += launches_of_all_reduce * work.forward_all_reduces;
+  work.backward_launches += launches_of_all_reduce * work.backward_all_reduces;
   // AdamW in fp32: four arrays read, three written, the gradient zeroed.
   work.update_traffic = Bytes(8.0 * 4.0 * parameters);
   if (in_fp8 && !kernels.rounds_weights_each_pass) work.update_traffic += Bytes(rounding_bytes * parameters);
@@ -484,6 +498,10 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
   return efficiency;
 }
 
+Efficiency efficiency_of(const LayerKernels& kernels, DeviceKind kind, Precision precision) {
+  return kernels.efficiency && kind == DeviceKind::gpu ? *kernels.efficiency : generic_efficiency(kind, precision);
+}
+
 Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
   if (precision == Precision::fp8) SAILOR_CHECK(check_precision(precision, gpu.kind == DeviceKind::gpu));
   FlopPerSecond peak = gpu.peak_fp32;
@@ -508,8 +526,7 @@ Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision
   if (!peak_of_products) return fail(peak_of_products.error());
   const auto peak = in_fp8 ? peak_rate(gpu, Precision::bf16) : peak_of_products;
   if (!peak) return fail(peak.error());
-  const Efficiency efficiency =
-      kernels.efficiency && gpu.kind == DeviceKind::gpu ? *kernels.efficiency : generic_efficiency(gpu.kind, precision);
+  const Efficiency efficiency = efficiency_of(kernels, gpu.kind, precision);
   const BytesPerSecond memory = gpu.memory_bandwidth * efficiency.memory;
   if (!all_reduce && tensor_parallel > 1)
     all_reduce = work.all_reduce * (2.0 * (tensor_parallel - 1) / tensor_parallel) /
@@ -517,7 +534,8 @@ Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision
   auto pass = [&](Flop flop, Flop fp8, Seconds attention, Bytes traffic, int launches, int all_reduces) {
     Seconds busy = (flop - fp8) / (*peak * efficiency.compute) + attention + traffic / memory;
     if (fp8.value() > 0.0) busy += fp8 / (*peak_of_products * efficiency.compute_fp8);
-    return std::max(busy, efficiency.launch * launches) + all_reduce.value_or(Seconds(0.0)) * all_reduces;
+    busy += all_reduce.value_or(Seconds(0.0)) * all_reduces;
+    return std::max(busy, efficiency.launch * launches);
   };
   const auto share = [&](double of_long, double half) {
     return of_long * work.attention_length / (work.attention_length + half);

@@ -45,6 +45,9 @@ struct Efficiency {
   double link_share = 0.0;  ///< bandwidth between devices of a node as share of their memory bandwidth
 };
 Efficiency generic_efficiency(DeviceKind kind, Precision precision);
+struct LayerKernels;
+/// LayerKernels::efficiency on GPUs if there is one, else generic_efficiency().
+Efficiency efficiency_of(const LayerKernels& kernels, DeviceKind kind, Precision precision);
 
 /// How a training framework computes layers, as far as an estimate depends on it.
 struct LayerKernels {
@@ -68,6 +71,7 @@ struct LayerKernels {
   /// Precision::fp8: inputs of linear layers are kept for the backward pass in 8 bits; otherwise in 16, and rounded
   /// again there.
   bool keeps_rounded_inputs = true;
+  bool fused_loss = false;                 ///< the loss is one kernel for each pass, which reads logits of 16 bits
   bool fused_norms = false;                ///< an RMS norm is one kernel, which keeps only its input and its output
   std::optional<Efficiency> efficiency{};  ///< of its kernels on GPUs; std::nullopt: generic_efficiency()
 };
@@ -84,7 +88,7 @@ struct LayerWork {
   Bytes forward_traffic{};   ///< between processor and memory
   Bytes backward_traffic{};
   Bytes update_traffic{};    ///< of the optimizer step
-  int forward_launches = 0;  ///< operations that a framework starts one by one
+  int forward_launches = 0;  ///< operations that a framework starts one by one, all-reduces among them
   int backward_launches = 0;
   Bytes all_reduce{};  ///< size of one all-reduce over the tensor-parallel ranks
   int forward_all_reduces = 0;
@@ -142,9 +146,10 @@ struct LayerTimes {
   Seconds backward{};
   Seconds update{};
 };
-/// Compute time plus memory time, at least the launches, plus the all-reduces over tensor-parallel ranks:
-///   max(flop / (compute·peak) + attention / (share·peak) + traffic / (memory·bandwidth), launches·launch) +
-///   all_reduces·all_reduce,  share = attention_...·length / (length + attention_..._half).
+/// Compute time, memory time and the all-reduces over tensor-parallel ranks, at least the launches, which a host makes
+/// while the device is busy:
+///   max(flop / (compute·peak) + attention / (share·peak) + traffic / (memory·bandwidth) + all_reduces·all_reduce,
+///       launches·launch),  share = attention_...·length / (length + attention_..._half).
 /// Under Precision::fp8 the products of 8-bit numbers run at compute_fp8·peak, and all else at the rates of bf16.
 /// The two are added, instead of taking the larger: products and element-wise operations follow each other.
 /// `all_reduce`: time of one all-reduce; without it, a ring over a link of `link_share`. `kernels`: only its efficiency

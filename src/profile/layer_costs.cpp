@@ -51,6 +51,12 @@ TimeStatistics spread(Seconds time, double factor) {
   return statistics;
 }
 
+void scale(TimeStatistics& times, double ratio) {
+  for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
+                                          &TimeStatistics::low, &TimeStatistics::high})
+    times.*member *= ratio;
+}
+
 /// Applies `mix` to each of the times; [low, high] is widened by the typical error of the interpolation.
 template <class Mix>
 TimeStatistics between(const TimeStatistics& a, const TimeStatistics& b, Basis basis, Mix mix) {
@@ -217,16 +223,11 @@ Result<LayerPrice> LayerCosts::scaled_price(const LayerKey& key, const LayerKey&
   if (!price) return price;
   const auto had = roofline_of(like);
   if (!had) return fail(had.error());
-  const auto scale = [](TimeStatistics& times, Seconds to, Seconds from) {
-    const double ratio = from > Seconds(0) ? to / from : 1.0;
-    for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
-                                            &TimeStatistics::low, &TimeStatistics::high})
-      times.*member *= ratio;
-  };
+  const auto ratio = [](Seconds to, Seconds from) { return from > Seconds(0) ? to / from : 1.0; };
   LayerCost& cost = price->cost;
-  scale(cost.forward, wanted->forward, had->forward);
-  scale(cost.backward, wanted->backward, had->backward);
-  scale(cost.update, wanted->update, had->update);
+  scale(cost.forward, ratio(wanted->forward, had->forward));
+  scale(cost.backward, ratio(wanted->backward, had->backward));
+  scale(cost.update, ratio(wanted->update, had->update));
   const LayerSizes wanted_sizes = layer_sizes(model_, key, kernels_);
   const LayerSizes sizes = layer_sizes(model_, like, kernels_);
   const auto scale_bytes = [](Bytes& bytes, Bytes to, Bytes from) {
@@ -326,6 +327,20 @@ std::optional<LayerPrice> LayerCosts::between_micro_batches(const LayerKey& key)
   const double share = static_cast<double>(key.micro_batch - below) / (above - below);
   LayerPrice result = between(found->first, found->second, Basis::between_micro_batches,
                               [&](double a, double b) { return std::lerp(a, b, share); });
+  // Where the host limits the smaller of the two, times bend in between, as their estimates do.
+  const auto at = [&](int micro_batch) {
+    LayerKey neighbour = key;
+    neighbour.micro_batch = micro_batch;
+    return roofline_of(neighbour);
+  };
+  if (const auto here = at(key.micro_batch), low = at(below), high = at(above); here && low && high) {
+    const auto bend = [&](TimeStatistics& times, Seconds LayerTimes::*pass) {
+      const double straight = std::lerp(((*low).*pass).value(), ((*high).*pass).value(), share);
+      if (straight > 0.0) scale(times, ((*here).*pass).value() / straight);
+    };
+    bend(result.cost.forward, &LayerTimes::forward);
+    bend(result.cost.backward, &LayerTimes::backward);
+  }
   result.sources = fmt::format("micro-batches {} and {}", below, above);
   return result;
 }

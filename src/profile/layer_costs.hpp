@@ -21,7 +21,7 @@ namespace sailor {
 /// How a cost was found, from the best to the worst.
 enum class Basis {
   look_up,                  ///< measured or published, as LayerCost::origin says
-  between_micro_batches,    ///< linear interpolation between the measured neighbours
+  between_micro_batches,    ///< interpolation between the measured neighbours: linear, bent as their estimates are
   between_tensor_parallel,  ///< log-log interpolation between the measured neighbours
   transfer,                 ///< measurements of the model on other GPUs, times the ratio of the rooflines
   roofline,                 ///< no measurement of the model at all

@@ -135,11 +135,13 @@ class Pricer {
                                .capacity = s_.places[facts.place].capacity});
       add_devices(pipeline, pipeline.stages[i], s_.places[facts.place]);
     }
+    // Frameworks place the replicas of a stage side by side, so that stages are what passes between nodes.
+    const bool across_nodes = costs_.nodes > 1 && pipeline.stages.size() > 1;
     for (int chunk = 0; chunk < row.chunks; ++chunk)
       for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
         StageCosts& stage = costs_.stages[first + i];
         const LayerRange& layers = pipeline.stages[i].chunk(chunk);
-        PassTimes passes = stage.table->passes(layers);
+        PassTimes passes = stage.table->passes(layers, across_nodes);
         if (stage.table->key.is_divided()) SAILOR_CHECK(add_exchanges(first + i, layers, passes));
         stage.forward += passes.forward;
         stage.backward += passes.backward;

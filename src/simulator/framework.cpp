@@ -150,6 +150,7 @@ void read_layers(const TomlTable& table, Framework& framework) {
                  "set sequence_parallel = true, or remove it");
   framework.kernels.rounds_weights_each_pass = table.boolean_or("rounds_weights_each_pass", false);
   framework.kernels.keeps_rounded_inputs = table.boolean_or("keeps_rounded_inputs", true);
+  framework.kernels.fused_loss = table.boolean_or("fused_loss", false);
   framework.kernels.fused_norms = table.boolean_or("fused_norms", false);
   framework.states_expert_imbalance = table.has("expert_imbalance");
   framework.kernels.expert_imbalance = table.number_or("expert_imbalance", 1.0, {.minimum = 1.0, .maximum = 1000.0});
@@ -179,6 +180,8 @@ void read_time(const TomlTable& table, Framework& framework) {
     table.reject("reduction_rate_bytes_per_s",
                  fmt::format("'time.reduction_rate_bytes_per_s' is {} but must be 0 or at least {}",
                              framework.reduction_rate.value(), least_rate.value()));
+  framework.launch_delay_across_nodes =
+      Seconds(table.number_or("launch_delay_across_nodes_s", 0.0, {.minimum = 0.0, .maximum = 1.0}));
   framework.profiling_overhead = table.number("profiling_overhead", {.minimum = 0.0, .maximum = 1.0});
   framework.time_error = table.number("time_error", {.minimum = 0.0, .maximum = 1.0});
 }

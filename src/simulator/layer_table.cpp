@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "core/statistics.hpp"
@@ -73,6 +74,9 @@ class TableMaker {
       for (const int micro_batch :
            env.profile.micro_batches(key.model, key.gpu, key.precision, key.tensor_parallel, key.sequence_length))
         if (micro_batch > key.micro_batch) larger_.push_back(micro_batch);
+    const auto gpu = env.gpus.find(key.gpu);
+    if (env.framework.launch_delay_across_nodes > Seconds(0) && key.tensor_parallel > 1 && gpu)
+      launch_ = efficiency_of(env.framework.kernels, gpu->kind, key.precision).launch;
   }
 
   Result<LayerTable> run() {
@@ -85,6 +89,7 @@ class TableMaker {
     table_.parameters.resize(size);
     table_.experts.resize(size);
     if (key_.context_parallel > 1) table_.attention.resize(size);
+    if (launch_) table_.launches_across_nodes.resize(size);
     table_.activations.resize(size);
     table_.workspace.resize(size);
     const Bytes value(value_bytes(key_.precision));
@@ -101,6 +106,7 @@ class TableMaker {
         ++count;
       for (int i = layer; i < layer + count; ++i) append(static_cast<std::size_t>(i), *cost);
       if (key_.context_parallel > 1) SAILOR_CHECK(append_attention(layer, count, *cost));
+      if (launch_) append_launches(static_cast<std::size_t>(layer), static_cast<std::size_t>(count));
       add_kind(layer, count, *cost);
       if (key_.kind == LayerKind::embedding && cost->parameters > 0) {
         const double tied = static_cast<double>(env_.model.tied_parameters()) / key_.tensor_parallel;
@@ -134,6 +140,19 @@ class TableMaker {
       table_.attention[i + 1] = {table_.attention[i].forward + cost.forward.median * shares->forward,
                                  table_.attention[i].backward + cost.backward.median * shares->backward};
     return {};
+  }
+
+  /// Of `count` layers as the key's.
+  void append_launches(std::size_t first, std::size_t count) {
+    const LayerWork work = layer_work(env_.model, key_, env_.framework.kernels);
+    const auto time = [&](int launches, int all_reduces) {
+      return *launch_ * launches + env_.framework.launch_delay_across_nodes * (all_reduces * key_.tensor_parallel);
+    };
+    for (std::size_t i = first; i < first + count; ++i) {
+      const PassTimes& before = table_.launches_across_nodes[i];
+      table_.launches_across_nodes[i + 1] = {before.forward + time(work.forward_launches, work.forward_all_reduces),
+                                             before.backward + time(work.backward_launches, work.backward_all_reduces)};
+    }
   }
 
   /// Temporary tensors while the layer runs: those of the profile, or at least what the framework is known to need.
@@ -245,17 +264,27 @@ class TableMaker {
   const Environment& env_;
   const LayerCosts& costs_;
   LayerKey key_;
-  std::vector<int> larger_;  // measured micro-batches larger than the key's
+  std::optional<Seconds> launch_;  // Efficiency::launch, where there is a delay across nodes
+  std::vector<int> larger_;        // measured micro-batches larger than the key's
   std::set<EstimatedInput> inputs_;
   LayerTable table_;
 };
 
 }  // namespace
 
-PassTimes LayerTable::passes(const LayerRange& layers) const {
-  const PassTimes& first = times[static_cast<std::size_t>(layers.first)];
-  const PassTimes& last = times[static_cast<std::size_t>(layers.last)];
-  return {last.forward - first.forward, last.backward - first.backward};
+PassTimes LayerTable::passes(const LayerRange& layers, bool across_nodes) const {
+  const auto of_range = [&](const std::vector<PassTimes>& sums) {
+    const PassTimes& first = sums[static_cast<std::size_t>(layers.first)];
+    const PassTimes& last = sums[static_cast<std::size_t>(layers.last)];
+    return PassTimes{last.forward - first.forward, last.backward - first.backward};
+  };
+  PassTimes passes = of_range(times);
+  if (across_nodes && !launches_across_nodes.empty()) {
+    const PassTimes launches = of_range(launches_across_nodes);
+    passes.forward = std::max(passes.forward, launches.forward);
+    passes.backward = std::max(passes.backward, launches.backward);
+  }
+  return passes;
 }
 
 Result<LayerTable> make_layer_table(const Environment& environment, const LayerCosts& costs, const LayerKey& key) {

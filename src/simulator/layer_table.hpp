@@ -30,6 +30,9 @@ struct LayerTable {
   LayerKey key{};  ///< its kind and first_layer mean nothing
   std::string gpu;
   std::vector<PassTimes> times;
+  /// Time in which hosts launch the passes in plans with pipelines on several nodes, which take at least as long
+  /// (Framework::launch_delay_across_nodes). Empty: without such a delay.
+  std::vector<PassTimes> launches_across_nodes;
   std::vector<Seconds> update;
   std::vector<double> parameters;
   std::vector<double> experts;       ///< part of the parameters: experts, of which expert-parallel ranks hold others
@@ -44,7 +47,7 @@ struct LayerTable {
   Origin origin = Origin::measured;
   std::vector<EstimatedInput> estimated_inputs;
 
-  [[nodiscard]] PassTimes passes(const LayerRange& layers) const;
+  [[nodiscard]] PassTimes passes(const LayerRange& layers, bool across_nodes = false) const;
 };
 
 /// Costs of all layers under `key` (its kind and first_layer are ignored). Recomputation that was not measured is

@@ -99,6 +99,14 @@ PYTHON
     echo "nvidia-dgxc,llama3.1-8b,8192,fp8,H100-80,16,1,1,8,NA,2,1,256,,9.6,,,ok"
     echo "nvidia-dgxc,gpt3-175b,2048,bf16,H100-80,128,4,8,4,12,1,1,256,,8.5,,,ok"
   } >recipes.csv
+  # nanotron's division: a block belongs to the stage whose share it passes; a head that passes it moves to the loss.
+  (cd "$experiments" && python3 -c '
+from types import SimpleNamespace
+from third_party_runs.sources import by_cost
+model = SimpleNamespace(hidden=2048, feed_forward=8192, blocks=16, vocabulary=131072)
+assert by_cost(model, 2) == [[0, 12], [12, 19]], by_cost(model, 2)
+assert by_cost(model, 8) == [[0, 4], [4, 7], [7, 9], [9, 12], [12, 14], [14, 17], [17, 18], [18, 19]], by_cost(model, 8)
+assert by_cost(model, 16) is None, by_cost(model, 16)') || exit 1
   run python3 "$experiments/third_party.py" --runs runs.csv --csv log.csv
   prints 'Runs: 2 calibrate, 5 with a time and 0 that failed are judged.' '| time | 5 | ' '| time by the formula | 5 | ' \
     'Nothing to judge: 0 runs calibrate, 0 are judged, 1 left out.'

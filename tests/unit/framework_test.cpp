@@ -140,7 +140,7 @@ TEST(Framework, EveryKeyIsRead) {
 
 TEST(Framework, KernelsOfLayersAreReadWithTheirEfficiency) {
   const std::string layers =
-      "[layers]\nsequence_parallel = true\nfused_norms = true\n[layers.efficiency]\ncompute = 0.5\n"
+      "[layers]\nsequence_parallel = true\nfused_norms = true\nfused_loss = true\n[layers.efficiency]\ncompute = 0.5\n"
       "attention_forward = 0.4\nattention_backward = 0.3\nmemory = 0.7\nlaunch_s = 2e-5\n[time]\n";
   std::string text = example;
   text.replace(text.find("[time]\n"), 7, layers);
@@ -148,6 +148,7 @@ TEST(Framework, KernelsOfLayersAreReadWithTheirEfficiency) {
   ASSERT_TRUE(read.has_value()) << read.error().message();
   EXPECT_TRUE(read->kernels.sequence_parallel);
   EXPECT_TRUE(read->kernels.fused_norms);
+  EXPECT_TRUE(read->kernels.fused_loss);
   ASSERT_TRUE(read->kernels.efficiency.has_value());
   EXPECT_EQ(read->kernels.efficiency->compute, 0.5);
   EXPECT_EQ(read->kernels.efficiency->attention_forward, 0.4);

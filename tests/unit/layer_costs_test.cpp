@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "profile/estimate_accuracy.hpp"
@@ -231,6 +232,29 @@ TEST(Estimate, TensorParallelDividesTheWorkAndAddsSums) {
   EXPECT_DOUBLE_EQ(roofline(work, gpu(1e6, 1e6), Precision::fp32, 2, Seconds(0.5))->forward.value(), busy + 1.0);
 }
 
+// While the device is busy, all-reduces included, the host launches: 30 operations and two for each of two all-reduces.
+TEST(Estimate, AllReducesAreLaunchedWhileOthersRun) {
+  const LayerWork work = layer_work(small_model(), block_key(2));
+  const auto forward = [&](double all_reduce) {
+    return roofline(work, gpu(1e15, 1e15), Precision::fp32, 2, Seconds(all_reduce))->forward.value();
+  };
+  EXPECT_DOUBLE_EQ(forward(1e-6), 34 * 40e-6);
+  EXPECT_NEAR(forward(1e-3), 2e-3, 1e-9);
+}
+
+// 8 tokens of 10 logits. The loss makes fp32 of those in 16 bits, which are written and read eight times more.
+TEST(Estimate, TheLossOfLogitsIn16BitsIsComputedInFp32) {
+  LayerKey key = block_key();
+  key.kind = LayerKind::head;
+  key.precision = Precision::bf16;
+  LayerKernels kernels;
+  const LayerWork apart = layer_work(small_model(), key, kernels);
+  kernels.fused_loss = true;
+  const LayerWork fused = layer_work(small_model(), key, kernels);
+  EXPECT_DOUBLE_EQ((apart.forward_traffic - fused.forward_traffic).value(), 80 * (36 - 6));
+  EXPECT_DOUBLE_EQ((apart.backward_traffic - fused.backward_traffic).value(), 80 * (22 - 8));
+}
+
 TEST(Estimate, Tf32FallsBackToFp32ButBf16DoesNot) {
   EXPECT_EQ(peak_rate(gpu(7.0, 1.0), Precision::tf32).value().value(), 7.0);
   const auto missing = peak_rate(gpu(7.0, 1.0), Precision::bf16);
@@ -317,6 +341,27 @@ TEST_F(Costs, BetweenMicroBatchesOnAStraightLine) {
   EXPECT_EQ(price->cost.parameters, 2000);
   EXPECT_LT(price->cost.forward.low, price->cost.forward.median);
   EXPECT_GT(price->cost.forward.high, price->cost.forward.median);
+}
+
+// As above, but the host needs longer than the device up to micro-batch 3: times bend as their estimates do.
+TEST_F(Costs, BetweenMicroBatchesWhereTheHostLimitsTheSmaller) {
+  for (const char* name : {"slow", "fast"}) ASSERT_TRUE(gpus_.find(name).has_value());
+  LayerKernels kernels{.efficiency = generic_efficiency(DeviceKind::gpu, Precision::fp32)};
+  const Profile profile(data_);
+  const auto device = LayerCosts(model_, profile, gpus_, false, kernels).estimate(key("slow", 3), Basis::roofline);
+  ASSERT_TRUE(device.has_value()) << device.error().message();
+  kernels.efficiency->launch = device->cost.forward.median / 30.0;
+  const LayerCosts costs(model_, profile, gpus_, false, kernels);
+  const auto estimate = [&](int micro_batch) {
+    return costs.estimate(key("slow", micro_batch), Basis::roofline)->cost.forward.median.value();
+  };
+  EXPECT_DOUBLE_EQ(estimate(1), estimate(3));
+  EXPECT_LT(estimate(3), estimate(4));
+  const auto price = costs.find(key("slow", 3));
+  ASSERT_TRUE(price.has_value()) << price.error().message();
+  const double straight = std::lerp(estimate(1), estimate(4), 2.0 / 3.0);
+  EXPECT_DOUBLE_EQ(price->cost.forward.median.value(), 8.0 * estimate(3) / straight);
+  EXPECT_LT(price->cost.forward.median.value(), 7.5);
 }
 
 // 8 s on one rank and 2 s on four: on the line between them, in logarithms, two ranks take 4 s.

@@ -571,6 +571,31 @@ TEST(Simulator, HostBoundLayersLoseTheProfilersOverhead) {
   EXPECT_DOUBLE_EQ(p->pipeline_time.value(), 2.0 + 4 * (1.5 + 3.0) + 3.0);
 }
 
+// Ten seconds for each of four ranks, a node: 40 s for every all-reduce, of which an embedding has one forward, a block
+// two in each pass, and a head one backward.
+TEST(Simulator, HostsOfPipelinesOnSeveralNodesLaunchAllReducesOutOfStep) {
+  World world;
+  world.add_tensor_parallel();
+  world.framework.launch_delay_across_nodes = Seconds(10.0);
+  const auto pass_times = [&](const std::vector<LayerRange>& layers) {
+    Plan plan = World::plan(1, layers, 1);
+    for (Stage& stage : plan.pipelines[0].stages) stage.tensor_parallel = 4;
+    const auto p = world.predict(plan);
+    EXPECT_TRUE(p.has_value()) << p.error().message();
+    std::vector<double> times;
+    for (const auto& stage : p->stages) {
+      times.push_back(stage.forward.value());
+      times.push_back(stage.backward.value());
+    }
+    return times;
+  };
+  const std::vector<double> expected{5 * 40.0, 4 * 40.0, 4 * 40.0, 5 * 40.0};
+  const std::vector<double> found = pass_times({{0, 3}, {3, 6}});
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 0.001);  // launches of 2 us
+  EXPECT_LT(pass_times({{0, 6}})[0], 40.0);  // no messages between stages
+}
+
 /// A node of so many cores in each of two zones.
 Cluster two_zones(const GpuCatalogue& gpus, int cores) {
   std::string text = R"(schema_version = 1
