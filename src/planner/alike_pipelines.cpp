@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <utility>
 
 #include "planner/index.hpp"
 #include "planner/template_mix.hpp"
@@ -21,9 +23,12 @@ constexpr std::size_t max_mixes_in_one_pool = 200;
 // slower.
 constexpr std::uint64_t min_work = 8'000'000;
 constexpr std::uint64_t work_per_cube = 130'000;  // of the number of pools
-constexpr double level_ratio = 1.2;               // between limits on the slowest stage
+// Part of it that a brief search has, and one where nothing is known to fit yet, so that nothing is passed over either.
+constexpr std::uint64_t brief_part = 8;
+constexpr double level_ratio = 1.2;  // between limits on the slowest stage
 constexpr int max_stages = 12;
-constexpr int deepest = 8;  // micro-batches in flight that are told apart
+constexpr std::size_t max_tables = 24;  // that are kept: of 64 layers on three types a megabyte each
+constexpr int deepest = 8;              // micro-batches in flight that are told apart
 
 class AlikePipelines {
  public:
@@ -43,10 +48,13 @@ class AlikePipelines {
         max_mixes_(space_.pools.size() == 1 ? max_mixes_in_one_pool : max_mixes),
         work_limit_(
             std::max(min_work, work_per_cube * space_.pools.size() * space_.pools.size() * space_.pools.size())) {
+    if (request_.effort.brief) work_limit_ /= brief_part;
+    if (bar == infinity) work_limit_ /= brief_part;
     const Limits& limits = request_.limits;
     if (limits.throughput) max_time_ = usual_above_events / *limits.throughput;
     if (limits.wall_time)
       max_time_ = std::min(max_time_, usual_above_events * limits.wall_time->value() / *request_.iterations);
+    for (const DevicePool& pool : space_.pools) cheapest_ = std::min(cheapest_, pool.price.value() / 3600.0);
     if (limits.cost) max_cost_ = usual_above_events * limits.cost->value();
   }
 
@@ -54,8 +62,8 @@ class AlikePipelines {
     for (const int micro_batch : space_.micro_batches) {
       if (stop_()) return {};
       const int all = request_.job.global_batch / micro_batch;
-      find_candidates(micro_batch, std::min(all, space_.devices()));
-      if (candidates_.empty()) continue;
+      use_tables(micro_batch, std::min(all, space_.devices()));
+      if (now_->candidates.empty()) continue;
       int before = 0;
       for (int rounds = 1; rounds <= all; ++rounds) {
         const int count = (all + rounds - 1) / rounds;
@@ -71,8 +79,7 @@ class AlikePipelines {
                      [](const Rounds& a, const Rounds& b) { return a.least < b.least; });
     for (const Rounds& rounds : rounds_) {
       if (work_ >= work_limit_ || stop_()) break;
-      if (rounds.micro_batch != micro_batch_ || sharing_of(rounds.count).replicas != sharing_.replicas)
-        find_candidates(rounds.micro_batch, rounds.count);
+      use_tables(rounds.micro_batch, rounds.count);
       grow(rounds);
     }
     std::stable_sort(found_.begin(), found_.end(), [](const Rated& a, const Rated& b) { return a.score < b.score; });
@@ -97,6 +104,14 @@ class AlikePipelines {
     /// Time of the quickest way that fits, by micro-batches in flight (element 0: one), at first x (layers + 1) + last.
     std::vector<std::vector<double>> time;
     std::vector<BoundaryCost> to;  ///< by candidate of the next stage
+  };
+  /// Of stages at one micro-batch size whose pipelines share gradients among as many.
+  struct StageTables {
+    std::vector<StageCandidate> candidates;
+    std::vector<double> quickest;  ///< min time of layers [0, i)
+    std::vector<double> forward;   ///< the forward part of that
+    double work_per_micro_batch = 0.0;
+    double slowest_layer = 0.0;
   };
   struct Rounds {
     int micro_batch = 1;
@@ -132,10 +147,17 @@ class AlikePipelines {
     return {rules_.sharing.sharding, static_cast<double>(pipelines)};
   }
 
-  void find_candidates(int micro_batch, int pipelines) {
-    micro_batch_ = micro_batch;
-    sharing_ = sharing_of(pipelines);
-    candidates_.clear();
+  /// Tables of stages of pipelines that are as many.
+  void use_tables(int micro_batch, int pipelines) {
+    const Sharing sharing = sharing_of(pipelines);
+    const std::pair key(micro_batch, sharing.replicas);
+    if (tables_.size() >= max_tables && !tables_.contains(key)) tables_.clear();
+    const auto [entry, is_new] = tables_.try_emplace(key);
+    if (is_new) fill(entry->second, micro_batch, sharing);
+    now_ = &entry->second;
+  }
+
+  void fill(StageTables& tables, int micro_batch, const Sharing& sharing) const {
     const std::size_t width = at(layers_) + 1;
     for (std::size_t p = 0; p < space_.pools.size(); ++p)
       for (const int degree : space_.pools[p].tensor_parallel) {
@@ -149,7 +171,7 @@ class AlikePipelines {
           }
           for (int first = 0; first < layers_; ++first)
             for (int last = first + 1; last <= layers_; ++last) {
-              const int fit = prices_.max_in_flight(*table, space_.pools[p], first, last, micro_batch, 1, sharing_,
+              const int fit = prices_.max_in_flight(*table, space_.pools[p], first, last, micro_batch, 1, sharing,
                                                     rules_.copies_gradients, deepest);
               const double time = table->time(first, last);
               for (int depth = 0; depth < fit; ++depth) {
@@ -158,37 +180,35 @@ class AlikePipelines {
               }
             }
         }
-        if (candidate.table != nullptr) candidates_.push_back(std::move(candidate));
+        if (candidate.table != nullptr) tables.candidates.push_back(std::move(candidate));
       }
-    for (StageCandidate& candidate : candidates_)
-      for (const StageCandidate& next : candidates_) {
+    for (StageCandidate& candidate : tables.candidates)
+      for (const StageCandidate& next : tables.candidates) {
         const bool one_node = candidate.pool == next.pool &&
                               candidate.degree + next.degree <= space_.pools[candidate.pool].largest_node();
         candidate.to.push_back(
             prices_.boundary(candidate.pool, candidate.degree, next.pool, next.degree, micro_batch, one_node));
       }
-    quickest_.assign(at(layers_) + 1, 0.0);
-    forward_.assign(at(layers_) + 1, 0.0);
-    work_per_micro_batch_ = 0.0;
-    slowest_layer_ = 0.0;
+    tables.quickest.assign(at(layers_) + 1, 0.0);
+    tables.forward.assign(at(layers_) + 1, 0.0);
+    tables.work_per_micro_batch = 0.0;
+    tables.slowest_layer = 0.0;
     for (int layer = 0; layer < layers_; ++layer) {
       double time = infinity;
       double forward = infinity;
       double work = infinity;
-      for (const StageCandidate& candidate : candidates_) {
+      for (const StageCandidate& candidate : tables.candidates) {
         const auto& times = candidate.table->times;
         const double pass = candidate.table->time(layer, layer + 1);
         time = std::min(time, pass);
         forward = std::min(forward, (times[at(layer + 1)].forward - times[at(layer)].forward).value());
         work = std::min(work, pass * candidate.degree);
       }
-      quickest_[at(layer + 1)] = quickest_[at(layer)] + time;
-      forward_[at(layer + 1)] = forward_[at(layer)] + forward;
-      slowest_layer_ = std::max(slowest_layer_, time);
-      work_per_micro_batch_ += work;
+      tables.quickest[at(layer + 1)] = tables.quickest[at(layer)] + time;
+      tables.forward[at(layer + 1)] = tables.forward[at(layer)] + forward;
+      tables.slowest_layer = std::max(tables.slowest_layer, time);
+      tables.work_per_micro_batch += work;
     }
-    cheapest_ = infinity;
-    for (const DevicePool& pool : space_.pools) cheapest_ = std::min(cheapest_, pool.price.value() / 3600.0);
   }
 
   [[nodiscard]] double score(double time, double usd_per_s) const {
@@ -204,8 +224,8 @@ class AlikePipelines {
   [[nodiscard]] double min_of(int count, int rounds) const {
     const int devices = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices())) / count;
     if (devices < 1) return infinity;
-    const double round = std::max(slowest_layer_, work_per_micro_batch_ / devices);
-    return score_within(quickest_.back() + (rounds - 1) * round, cheapest_ * count);
+    const double round = std::max(now_->slowest_layer, now_->work_per_micro_batch / devices);
+    return score_within(now_->quickest.back() + (rounds - 1) * round, cheapest_ * count);
   }
 
   void grow(const Rounds& rounds) {
@@ -213,16 +233,19 @@ class AlikePipelines {
     max_.clear();
     for (const DevicePool& pool : space_.pools) max_.push_back(pool.devices() / rounds.count);
     max_devices_ = space_.max_gpus.value_or(space_.devices()) / rounds.count;
-    reductions_.assign(candidates_.size() * (at(layers_) + 1) * (at(layers_) + 1), -1.0);
+    reductions_.assign(now_->candidates.size() * (at(layers_) + 1) * (at(layers_) + 1), -1.0);
     // Under a limit on the slowest stage, only the time from end to end is left to compare.
     if (rounds.rounds == 1) {
       slowest_ = infinity;
       grow_within(rounds);
     } else {
+      limited_ = true;
       const int devices = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices())) / rounds.count;
-      slowest_ = std::max(slowest_layer_, work_per_micro_batch_ / devices) * level_ratio;
-      while (work_ < work_limit_ && score_within(quickest_.back() + (rounds.rounds - 1) * slowest_ / level_ratio,
-                                                 cheapest_ * rounds.count) < bar_) {
+      slowest_ = std::max(now_->slowest_layer, now_->work_per_micro_batch / devices) * level_ratio;
+      while (limited_ && work_ < work_limit_ &&
+             score_within(now_->quickest.back() + (rounds.rounds - 1) * slowest_ / level_ratio,
+                          cheapest_ * rounds.count) < bar_) {
+        limited_ = false;
         grow_within(rounds);
         slowest_ *= level_ratio;
       }
@@ -231,7 +254,7 @@ class AlikePipelines {
   }
 
   void grow_within(const Rounds& rounds) {
-    const std::size_t kinds = candidates_.size();
+    const std::size_t kinds = now_->candidates.size();
     labels_.clear();
     uses_.clear();
     for (std::vector<std::int32_t>& list : open_) list.clear();
@@ -257,8 +280,8 @@ class AlikePipelines {
     if (pinned && stages > *pinned) return;
     const auto depth = at(std::min({stages, rounds.rounds, deepest}) - 1);
     const std::size_t pools = space_.pools.size();
-    for (std::size_t kind = 0; kind < candidates_.size(); ++kind) {
-      const StageCandidate& candidate = candidates_[kind];
+    for (std::size_t kind = 0; kind < now_->candidates.size(); ++kind) {
+      const StageCandidate& candidate = now_->candidates[kind];
       const int used = behind == nullptr ? 0 : uses_[static_cast<std::size_t>(index) * pools + candidate.pool];
       if (used + candidate.degree > max_[candidate.pool]) continue;
       if ((behind == nullptr ? 0 : behind->devices) + candidate.degree > max_devices_) continue;
@@ -285,9 +308,12 @@ class AlikePipelines {
                     .behind = index,
                     .devices = candidate.degree + (behind == nullptr ? 0 : behind->devices)};
         label.round = std::max({label.head, behind_round, blocks_ ? 0.0 : std::max(link.forward, link.backward)});
-        if (label.round > slowest_) break;
+        if (label.round > slowest_) {
+          limited_ = true;
+          break;
+        }
         const double rest = (rounds.rounds - 1) * label.round;
-        if (score_within(label.through + rest + quickest_[at(first)], usd_per_s) >= bar_) break;
+        if (score_within(label.through + rest + now_->quickest[at(first)], usd_per_s) >= bar_) break;
         const double reduction = this->reduction(kind, first, last, rounds.count);
         if (reduction == infinity) continue;
         const double share = shards_ ? 0.5 : 1.0;
@@ -295,7 +321,7 @@ class AlikePipelines {
                                behind == nullptr ? 0.0 : behind->ready + forward + link.forward);
         label.after = shards_ ? std::max(reduction * share, behind == nullptr ? 0.0 : behind->after) : 0.0;
         const double once =
-            std::max(label.ready + forward_[at(first)], label.through + quickest_[at(first)]) + label.after;
+            std::max(label.ready + now_->forward[at(first)], label.through + now_->quickest[at(first)]) + label.after;
         label.least = score_within(once + rest, usd_per_s);
         label.order = score(once + (rounds.rounds == 1 ? 0.0 : (rounds.rounds - 1) * slowest_), usd_per_s);
         if (label.least >= bar_) continue;
@@ -312,7 +338,7 @@ class AlikePipelines {
     const std::size_t width = at(layers_) + 1;
     double& known = reductions_[(kind * width + at(first)) * width + at(last)];
     if (known < 0.0) {
-      const StageCandidate& candidate = candidates_[kind];
+      const StageCandidate& candidate = now_->candidates[kind];
       known = prices_.min_reduction(candidate.pool, candidate.pool, candidate.degree, count,
                                     space_.pools[candidate.pool].largest_node(),
                                     prices_.summed(first, last, candidate.degree));
@@ -326,13 +352,13 @@ class AlikePipelines {
     labels_.push_back(label);
     for (std::size_t p = 0; p < pools; ++p)
       uses_.push_back(label.behind < 0 ? 0 : uses_[static_cast<std::size_t>(label.behind) * pools + p]);
-    uses_[uses_.size() - pools + candidates_[label.candidate].pool] += candidates_[label.candidate].degree;
+    uses_[uses_.size() - pools + now_->candidates[label.candidate].pool] += now_->candidates[label.candidate].degree;
     return index;
   }
 
   /// Adds a label unless an open one is no worse in anything, or the beam is full of better ones.
   void add(const Label& label, int used) {
-    auto& open = open_[(at(label.first) * candidates_.size() + label.candidate) * max_stages + at(label.stages)];
+    auto& open = open_[(at(label.first) * now_->candidates.size() + label.candidate) * max_stages + at(label.stages)];
     if (open.size() == beam && labels_[static_cast<std::size_t>(open.back())].order <= label.order) return;
     const std::size_t pools = space_.pools.size();
     for (const std::int32_t index : open) {
@@ -343,7 +369,7 @@ class AlikePipelines {
       bool fewer = true;
       for (std::size_t p = 0; p < pools && fewer; ++p) {
         int uses = label.behind < 0 ? 0 : uses_[static_cast<std::size_t>(label.behind) * pools + p];
-        if (p == candidates_[label.candidate].pool) uses = used + candidates_[label.candidate].degree;
+        if (p == now_->candidates[label.candidate].pool) uses = used + now_->candidates[label.candidate].degree;
         fewer = uses_[static_cast<std::size_t>(index) * pools + p] <= uses;
       }
       if (fewer) return;
@@ -364,8 +390,8 @@ class AlikePipelines {
     Rated rated{.score = label.least, .stages = {}, .micro_batch = rounds.micro_batch, .count = rounds.count};
     for (const Label* stage = &label; stage != nullptr;) {
       const Label* behind = stage->behind < 0 ? nullptr : &labels_[static_cast<std::size_t>(stage->behind)];
-      rated.stages.push_back({.pool = candidates_[stage->candidate].pool,
-                              .tensor_parallel = candidates_[stage->candidate].degree,
+      rated.stages.push_back({.pool = now_->candidates[stage->candidate].pool,
+                              .tensor_parallel = now_->candidates[stage->candidate].degree,
                               .first = stage->first,
                               .last = behind == nullptr ? layers_ : behind->first});
       stage = behind;
@@ -395,14 +421,9 @@ class AlikePipelines {
   std::size_t max_mixes_;
   std::uint64_t work_ = 0;
   std::uint64_t work_limit_;
-  int micro_batch_ = 0;
-  Sharing sharing_;
-  std::vector<StageCandidate> candidates_;
-  std::vector<double> quickest_;  // min time of layers [0, i)
-  std::vector<double> forward_;   // the forward part of that
-  double work_per_micro_batch_ = 0.0;
-  double slowest_layer_ = 0.0;
-  double cheapest_ = 0.0;
+  std::map<std::pair<int, double>, StageTables> tables_;  // by micro-batch size and Sharing::replicas
+  const StageTables* now_ = nullptr;
+  double cheapest_ = infinity;  // USD per second of a device
   std::vector<Rounds> rounds_;
   // State for one number of pipelines.
   std::vector<Label> labels_;
@@ -410,6 +431,7 @@ class AlikePipelines {
   std::vector<std::vector<std::int32_t>> open_;
   std::vector<Rated> done_;
   double slowest_ = 0.0;  // limit on the time of a stage
+  bool limited_ = false;  // whether a stage was left out for it: if not, a higher limit changes nothing
   std::vector<int> max_;  // devices of a pool for each pipeline
   int max_devices_ = 0;
   std::vector<double> reductions_;  // negative: not yet known

@@ -356,10 +356,12 @@ class FullSearch {
   /// Tries template mixes of one kind of pipeline whose stages are anywhere.
   void try_alike() {
     if (space_.layers() > SearchSpace::max_layers) return;
+    const bool is_first = solutions_.best_score() == infinity;
     for (const Group& group : alike_pipelines(prices_, rules_, sharding_, solutions_.best_score(), stop_)) {
       if (stop_()) return;
       solutions_.add({.schedule = schedule_, .sharding = sharding_, .groups = {group}});
     }
+    if (is_first && solutions_.best_score() < infinity) try_alike();
   }
 
   /// Tries template mixes of this kind of pipeline and others in one pool each.

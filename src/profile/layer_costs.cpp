@@ -178,7 +178,7 @@ const LayerCosts::TimeTable& LayerCosts::measured_times() const {
       backward.push_back({row->second->backward.median.value(), weight});
       TimeStatistics own_update = row->second->update;
       if (row->second->update_scope != UpdateScope::layer)
-        if (const auto cost = profile_.layer(row->second->key)) own_update = cost->update;
+        if (const auto cost = profile_.find_layer(row->second->key)) own_update = cost->update;
       update.push_back({own_update.median.value(), weight});
     }
     times[key] = {.forward = Seconds(weighted_median(std::move(forward))),
@@ -277,9 +277,11 @@ Result<PassShares> LayerCosts::attention_shares(const LayerKey& key) const {
 
 Result<LayerPrice> LayerCosts::price(const LayerKey& key) const {
   if (key.is_divided()) return divided_price(key);
-  auto measured = profile_.layer(key);
-  if (measured) return LayerPrice{.cost = *measured, .basis = Basis::look_up, .sources = {}};
-  if (measured_only_) return fail(measured.error());
+  if (measured_only_) {
+    auto measured = profile_.layer(key);
+    if (!measured) return fail(measured.error());
+    return LayerPrice{.cost = *measured, .basis = Basis::look_up, .sources = {}};
+  }
   if (auto found = look_up(key)) return std::move(*found);
   if (auto found = between_micro_batches(key)) return std::move(*found);
   if (auto found = between_tensor_parallel(key)) return std::move(*found);
@@ -291,13 +293,14 @@ Result<LayerPrice> LayerCosts::price(const LayerKey& key) const {
   if (auto found = estimate(key, Basis::transfer)) return found;
   auto found = estimate(key, Basis::roofline);
   if (found) return found;
-  Error error = measured.error();
+  Error error = profile_.layer(key).error();
   error.what += fmt::format("; nor can it be estimated: {}", found.error().what);
   return fail(std::move(error));
 }
 
 std::optional<LayerPrice> LayerCosts::look_up(const LayerKey& key) const {
-  if (const auto cost = profile_.layer(key)) return LayerPrice{.cost = *cost, .basis = Basis::look_up, .sources = {}};
+  if (const auto cost = profile_.find_layer(key))
+    return LayerPrice{.cost = *cost, .basis = Basis::look_up, .sources = {}};
   if (measured_only_) return std::nullopt;
   auto times = profile_.times_alone(key);
   if (!times) return std::nullopt;

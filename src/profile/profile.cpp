@@ -295,18 +295,24 @@ Precision Profile::stored_precision(const std::string& model, const std::string&
 }
 
 Result<LayerCost> Profile::layer(const LayerKey& wanted) const {
+  if (auto found = find_layer(wanted)) return *found;
+  LayerKey key = wanted;
+  key.precision = stored_precision(wanted.model, wanted.gpu, wanted.precision);
+  const auto row =
+      times_.find(series_of(key, key.precision, key.gpu), key.micro_batch, key.busy_ranks, key.kind, key.first_layer);
+  if (!row) return fail(explain_missing(key, data_.layer_times, "layers"));
+  return fail(explain_missing(key, data_.layer_memory, "layer memory"));
+}
+
+std::optional<LayerCost> Profile::find_layer(const LayerKey& wanted) const {
   const Precision stored = stored_precision(wanted.model, wanted.gpu, wanted.precision);
-  if (stored != wanted.precision) {
-    LayerKey as_stored = wanted;
-    as_stored.precision = stored;
-    return layer(as_stored);
-  }
-  const LayerKey& key = wanted;
+  LayerKey key = wanted;
+  key.precision = stored;
   const auto time_row =
       times_.find(series_of(key, stored, key.gpu), key.micro_batch, key.busy_ranks, key.kind, key.first_layer);
-  if (!time_row) return fail(explain_missing(key, data_.layer_times, "layers"));
+  if (!time_row) return std::nullopt;
   const auto memory_row = find_memory(key);
-  if (!memory_row) return fail(explain_missing(key, data_.layer_memory, "layer memory"));
+  if (!memory_row) return std::nullopt;
   const LayerTime& time = data_.layer_times[time_row.row->index];
   const LayerMemory& memory = data_.layer_memory[memory_row.row->index];
   SAILOR_ASSERT(time.key.micro_batch == key.micro_batch && time.key.kind == key.kind && time.key.model == key.model,

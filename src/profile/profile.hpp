@@ -121,6 +121,8 @@ class Profile {
   /// the nearest below. Memory that was measured at other micro-batches only is scaled in proportion from the nearest
   /// below, else above. Errors: not_found, saying what is missing and what is there.
   [[nodiscard]] Result<LayerCost> layer(const LayerKey& key) const;
+  /// The same without a reason, which takes long to find. std::nullopt: not measured.
+  [[nodiscard]] std::optional<LayerCost> find_layer(const LayerKey& key) const;
 
   /// The times of layer() alone, with sizes of zero: for times that were stored without sizes. std::nullopt: not
   /// measured, or of UpdateScope::profiled_model, whose share of the update needs sizes.

@@ -191,7 +191,7 @@ class TableMaker {
     for (const int micro_batch : larger_) {
       LayerKey other = key;
       other.micro_batch = micro_batch;
-      const auto found = env_.profile.layer(other);
+      const auto found = env_.profile.find_layer(other);
       if (!found) continue;
       const double share = static_cast<double>(key.micro_batch) / micro_batch;
       const auto times = std::pair(found->forward.median * share, found->backward.median * share);
