@@ -50,6 +50,9 @@ Launches launches_of(LayerKind kind) {
   return {0, 0};
 }
 
+/// Of a block with experts besides: router, choice, numbers and order of copies, messages, weighted sums. Products and
+/// activation functions of all experts are as many as in other blocks.
+constexpr Launches launches_of_routing{20, 30};
 constexpr int launches_of_all_reduce = 2;  // its own, and that of what waits for it
 
 /// Index of the block (0, 1, ...); a key that names no block means the last one.
@@ -347,6 +350,8 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
         traffic.backward += fused.backward + 2 * arrays.dispatched;
       } else {
         add(activation_passes, arrays.kept_whole + arrays.kept_share);
+        // Copies that arrive from other ranks are put in the order of the rank's experts, and back, in both passes.
+        if (divides_experts && model.experts.count > key.expert_parallel) add({2.0, 2.0}, arrays.dispatched);
       }
       work.forward_all_reduces = 2;  // after attention and after the feed-forward part (Shoeybi et al. 2019)
       work.backward_all_reduces = 2;
@@ -365,7 +370,11 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
       work.backward_all_reduces = 1;
       break;
   }
-  const Launches launches = launches_of(key.kind);
+  Launches launches = launches_of(key.kind);
+  if (key.kind == LayerKind::block && model.has_experts(block)) {
+    launches.forward += launches_of_routing.forward;
+    launches.backward += launches_of_routing.backward;
+  }
   work.forward_flop = flop;
   work.backward_flop = flop * 2.0;
   const bool in_fp8 = key.precision == Precision::fp8 && key.kind == LayerKind::block;

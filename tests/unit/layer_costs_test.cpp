@@ -255,6 +255,29 @@ TEST(Estimate, TheLossOfLogitsIn16BitsIsComputedInFp32) {
   EXPECT_DOUBLE_EQ((apart.backward_traffic - fused.backward_traffic).value(), 80 * (22 - 8));
 }
 
+// 8 tokens of 4 values go to two of four experts each: 512 bytes of copies, there and back. Where ranks divide the
+// experts, copies are put in the order of the experts of a rank, if there are several.
+TEST(Estimate, RoutingToExpertsIsLaunchedAndMovesCopies) {
+  Model model = small_model();
+  const LayerWork dense = layer_work(model, block_key());
+  model.experts = {.count = 4, .per_token = 2, .feed_forward = 16};
+  const auto work = [&](int expert_parallel) {
+    LayerKey key = block_key();
+    key.expert_parallel = expert_parallel;
+    return layer_work(model, key);
+  };
+  EXPECT_EQ(work(1).forward_launches, dense.forward_launches + 20);
+  EXPECT_EQ(work(1).backward_launches, dense.backward_launches + 30);
+  const auto moved = [&](int expert_parallel) {
+    LayerKey key = block_key();
+    key.expert_parallel = expert_parallel;
+    const double weights = 4.0 * static_cast<double>(layer_sizes(model, key).parameters);
+    return (work(expert_parallel).forward_traffic - Bytes(weights)).value();
+  };
+  EXPECT_DOUBLE_EQ(moved(2) - moved(1), 2 * 2 * 2 * 8 * 4 * 4);
+  EXPECT_DOUBLE_EQ(moved(4), moved(1));
+}
+
 TEST(Estimate, Tf32FallsBackToFp32ButBf16DoesNot) {
   EXPECT_EQ(peak_rate(gpu(7.0, 1.0), Precision::tf32).value().value(), 7.0);
   const auto missing = peak_rate(gpu(7.0, 1.0), Precision::bf16);
