@@ -16,6 +16,7 @@
 #include "core/terminal.hpp"
 #include "elastic/folder.hpp"
 #include "elastic/plan_desk.hpp"
+#include "elastic/slow_ranks.hpp"
 #include "elastic/time_account.hpp"
 #include "runtime/sockets/coordinator.hpp"
 
@@ -243,8 +244,7 @@ class Controller final : public runtime::MembershipPolicy {
     began_ = Clock::now();
     waiting_since_.reset();
     planned_ahead_ = false;
-    slow_looks_.clear();
-    named_slow_.clear();
+    slow_ranks_.begin_epoch();
   }
 
   void progressed(const MemberInfo& member, const MemberProgress& progress) override {
@@ -554,39 +554,22 @@ class Controller final : public runtime::MembershipPolicy {
       }
   }
 
-  /// Reports ranks that compute longer than others that hold the same layers on devices of the same type.
   void name_slow_ranks(const std::vector<MemberInfo>& members) {
     if (!in_epoch_ || !first_iteration_ended_) return;
-    const std::vector<RankRole> roles = rank_roles(plan_);
-    std::map<int, double> busy;  // s per sequence, by rank
-    for (const MemberInfo& member : members) {
-      const auto told = progress_.find(member.id);
-      if (member.rank < 0 || member.rank >= plan_.ranks() || told == progress_.end()) continue;
-      const Pipeline& pipeline =
-          plan_.pipelines[static_cast<std::size_t>(roles[static_cast<std::size_t>(member.rank)].pipeline_entry)];
-      if (told->second.busy.value() > 0.0)
-        busy[member.rank] =
-            told->second.busy.value() / (static_cast<double>(pipeline.micro_batches) * plan_.micro_batch_of(pipeline));
-    }
-    for (const MemberInfo& member : members) {
-      const auto own = busy.find(member.rank);
-      if (own == busy.end() || named_slow_.contains(member.rank)) continue;
-      const Stage& stage = stage_of(plan_, roles[static_cast<std::size_t>(member.rank)]);
-      std::vector<double> peers;
-      for (const auto& [rank, time] : busy)
-        if (rank != member.rank && stage_of(plan_, roles[static_cast<std::size_t>(rank)]) == stage)
-          peers.push_back(time);
-      if (peers.empty()) continue;
-      std::nth_element(peers.begin(), peers.begin() + static_cast<std::ptrdiff_t>(peers.size() / 2), peers.end());
-      const double ratio = own->second / peers[peers.size() / 2];
-      int& looks = slow_looks_[member.rank];
-      looks = ratio > slow_ratio ? looks + 1 : 0;
-      if (looks < looks_until_slow) continue;
-      named_slow_.insert(member.rank);
-      event({{"what", "slow"}, {"rank", member.rank}, {"host", member.facts.host}, {"times_its_peers", ratio}},
-            fmt::format("rank {} on {} computes {:.1f} times as long as its peers", member.rank, member.facts.host,
-                        ratio));
-    }
+    std::map<int, Seconds> busy;
+    std::map<int, std::string> hosts;
+    for (const MemberInfo& member : members)
+      if (const auto told = progress_.find(member.id); told != progress_.end()) {
+        busy[member.rank] = told->second.busy;
+        hosts[member.rank] = member.facts.host;
+      }
+    for (const SlowRank& slow : slow_ranks_.look(plan_, busy))
+      event({{"what", "slow"},
+             {"rank", slow.rank},
+             {"host", hosts[slow.rank]},
+             {"times_its_peers", slow.times_its_peers}},
+            fmt::format("rank {} on {} computes {:.1f} times as long as its peers", slow.rank, hosts[slow.rank],
+                        slow.times_its_peers));
   }
 
   /// Plans ahead: for devices that wait to take part, and for the loss of a host.
@@ -614,26 +597,10 @@ class Controller final : public runtime::MembershipPolicy {
         ask_for_change(fmt::format("{} more", plural(static_cast<std::size_t>(waiting), "device")), **plan);
       return;
     }
-    // The loss of one host, of each kind; then of one process.
     if (std::exchange(planned_ahead_, true)) return;
-    std::set<std::string> asked;
-    std::set<std::string> hosts;
-    for (const MemberInfo& member : all) hosts.insert(member.facts.host);
-    for (const std::string& host : hosts) {
-      std::vector<MemberFacts> left;
-      for (const MemberInfo& member : all)
-        if (member.facts.host != host) left.push_back(member.facts);
-      if (static_cast<int>(left.size()) < settings_.min_ranks || left.empty()) continue;
-      if (asked.insert(describe_devices(left)).second) (void)desk_->ask(plan_, left, false);
-    }
-    for (const MemberInfo& gone : all) {
-      std::vector<MemberFacts> left;
-      for (const MemberInfo& member : all)
-        if (member.id != gone.id) left.push_back(member.facts);
-      if (static_cast<int>(left.size()) < settings_.min_ranks || left.empty()) continue;
-      if (static_cast<int>(asked.size()) >= max_in_advance) break;
-      if (asked.insert(describe_devices(left)).second) (void)desk_->ask(plan_, left, false);
-    }
+    for (const std::vector<MemberFacts>& left :
+         devices_after_losses(facts_of(all), settings_.min_ranks, max_in_advance))
+      (void)desk_->ask(plan_, left, false);
   }
 
   /// Whether the plan is so much better that the training ends sooner, including the standstill.
@@ -674,10 +641,8 @@ class Controller final : public runtime::MembershipPolicy {
     changed_.notify_all();
   }
 
-  static constexpr double slow_ratio = 1.3;   // above the usual differences between shared nodes
-  static constexpr int looks_until_slow = 5;  // s
-  static constexpr int max_hangs = 3;         // consecutive, without an iteration in between
-  static constexpr int max_in_advance = 8;    // plans for losses that may come
+  static constexpr int max_hangs = 3;               // consecutive, without an iteration in between
+  static constexpr std::size_t max_in_advance = 8;  // plans for losses that may come
 
   const ControllerSettings& settings_;
   std::mutex mutex_;
@@ -704,8 +669,7 @@ class Controller final : public runtime::MembershipPolicy {
   Clock::time_point looked_{};
   std::set<std::string> excluded_;  // hosts
   bool warned_of_exclude_ = false;
-  std::map<int, int> slow_looks_;  // by rank
-  std::set<int> named_slow_;
+  SlowRanks slow_ranks_;
   std::set<std::uint64_t> strangers_;  // members with devices of no known kind
   std::set<std::uint64_t> farewells_;
   std::size_t left_ = 0;

@@ -332,4 +332,27 @@ std::string describe_devices(std::span<const MemberFacts> members) {
   return fmt::format("{}", fmt::join(parts, " + "));
 }
 
+std::vector<std::vector<MemberFacts>> devices_after_losses(const std::vector<MemberFacts>& members, int min_ranks,
+                                                           std::size_t most) {
+  std::vector<std::vector<MemberFacts>> after;
+  std::set<std::string> known;
+  const auto add = [&](std::vector<MemberFacts> left) {
+    if (left.empty() || static_cast<int>(left.size()) < min_ranks) return;
+    if (known.insert(describe_devices(left)).second) after.push_back(std::move(left));
+  };
+  std::set<std::string> hosts;
+  for (const MemberFacts& member : members) hosts.insert(member.host);
+  for (const std::string& host : hosts) {
+    std::vector<MemberFacts> left = members;
+    std::erase_if(left, [&](const MemberFacts& member) { return member.host == host; });
+    add(std::move(left));
+  }
+  for (std::size_t gone = 0; gone < members.size() && after.size() < most; ++gone) {
+    std::vector<MemberFacts> left = members;
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(gone));
+    add(std::move(left));
+  }
+  return after;
+}
+
 }  // namespace sailor::elastic

@@ -41,6 +41,12 @@ Result<std::vector<std::size_t>> assign_ranks(const Plan& plan, std::span<const 
 /// links are those of `known`.
 Cluster cluster_of(std::span<const MemberFacts> members, const Cluster& known);
 
+/// What is left of the members after losses that may come: of each host, then of each process. Those that leave the
+/// same devices count once; those that leave fewer than `min_ranks` members, or none, are left out. Losses of processes
+/// are added up to `most` in all.
+std::vector<std::vector<MemberFacts>> devices_after_losses(const std::vector<MemberFacts>& members, int min_ranks,
+                                                           std::size_t most);
+
 /// Text that is the same for the same devices, whichever members have them: "2 x (4 A100-40 in 'east')".
 std::string describe_devices(std::span<const MemberFacts> members);
 

@@ -18,6 +18,7 @@
 #include "core/files.hpp"
 #include "elastic/adapted_plan.hpp"
 #include "elastic/folder.hpp"
+#include "elastic/slow_ranks.hpp"
 #include "elastic/time_account.hpp"
 #include "runtime/sockets/member.hpp"
 
@@ -129,6 +130,43 @@ TEST(Roles, TensorParallelGroupsStayOnOneHost) {
   EXPECT_EQ(members[(*order)[0]].host, members[(*order)[1]].host);
   EXPECT_EQ(members[(*order)[2]].host, members[(*order)[3]].host);
   EXPECT_FALSE(assign_ranks(plan, members_on({{"n0", 1, "A100-40"}, {"n1", 3, "A100-40"}})));
+}
+
+// Two pipelines of two stages, ranks 0 and 2 with the same layers: rank 2 takes 1.5 times as long. Its next stages take
+// longer, too, but have other layers; the second pipeline of other micro-batches is compared by sequences.
+TEST(SlowRanks, AreNamedOnceAgainstThoseWithTheSameLayers) {
+  const Plan plan = plan_of({{.count = 1, .micro_batches = 4, .stages = {stage(0, 2), stage(2, 6)}},
+                             {.count = 1, .micro_batches = 8, .stages = {stage(0, 2), stage(2, 6)}}});
+  const std::map<int, Seconds> busy{{0, Seconds(1.0)}, {1, Seconds(3.0)},  {2, Seconds(3.0)},
+                                    {3, Seconds(6.0)}, {-1, Seconds(9.0)}, {7, Seconds(9.0)}};
+  SlowRanks ranks;
+  for (int look = 1; look < 5; ++look) EXPECT_TRUE(ranks.look(plan, busy).empty()) << look;
+  const std::vector<SlowRank> slow = ranks.look(plan, busy);
+  ASSERT_EQ(slow.size(), 1U);
+  EXPECT_EQ(slow[0].rank, 2);
+  EXPECT_DOUBLE_EQ(slow[0].times_its_peers, 1.5);
+  EXPECT_TRUE(ranks.look(plan, busy).empty());  // named already
+  ranks.begin_epoch();
+  auto quicker = busy;
+  quicker[2] = Seconds(2.0);
+  for (int look = 0; look < 4; ++look) EXPECT_TRUE(ranks.look(plan, busy).empty());
+  EXPECT_TRUE(ranks.look(plan, quicker).empty());  // it was slow for a while only
+  EXPECT_TRUE(ranks.look(plan, busy).empty());
+}
+
+TEST(ExpectedLosses, AreOfEachKindOfHostAndOfProcesses) {
+  const auto members = members_on({{"n0", 2, "A100-40"}, {"n1", 2, "A100-40"}, {"n2", 1, "V100-16"}});
+  const auto devices = [](const std::vector<std::vector<MemberFacts>>& losses) {
+    std::vector<std::string> texts;
+    for (const auto& left : losses) texts.push_back(describe_devices(left));
+    return texts;
+  };
+  const std::vector<std::string> all = devices(devices_after_losses(members, 1, 8));
+  ASSERT_EQ(all.size(), 3U);  // n0 as n1; n2, whose only process it is; one of n0 as one of n1
+  EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), all.size());
+  EXPECT_EQ(devices(devices_after_losses(members, 4, 8)), std::vector<std::string>(all.begin() + 1, all.end()));
+  EXPECT_EQ(devices(devices_after_losses(members, 1, 2)), std::vector<std::string>(all.begin(), all.begin() + 2));
+  EXPECT_TRUE(devices_after_losses({members.front()}, 0, 8).empty());
 }
 
 /// Ranks of a plan by member, as assign_ranks() says.
