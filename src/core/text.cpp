@@ -1,5 +1,7 @@
 #include "core/text.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -126,6 +128,11 @@ std::optional<std::string> closest(std::string_view text, const std::vector<std:
     }
   }
   return best;
+}
+
+std::string did_you_mean(std::string_view text, const std::vector<std::string>& known, std::string_view otherwise) {
+  const auto near = closest(text, known);
+  return near ? fmt::format("did you mean '{}'?", *near) : std::string(otherwise);
 }
 
 }  // namespace sailor

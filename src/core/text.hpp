@@ -24,5 +24,7 @@ std::string name_some(const std::vector<std::string>& names);
 std::string valid_utf8(std::string_view text);
 /// The name among `known` that is closest to `text` (edit distance at most a third of its length), for hints.
 std::optional<std::string> closest(std::string_view text, const std::vector<std::string>& known);
+/// The hint of an error about a name: "did you mean 'gh200'?", where one is close, else `otherwise`.
+std::string did_you_mean(std::string_view text, const std::vector<std::string>& known, std::string_view otherwise);
 
 }  // namespace sailor

@@ -469,9 +469,8 @@ Result<void> TomlDocument::finish(const std::vector<std::string>& known) const {
   if (!state_->error) {
     std::string path;
     if (const toml::node* unknown = find_unknown(*state_, state_->root, "", path)) {
-      const auto meant = closest(path, known);
       state_->record(unknown, fmt::format("unknown key '{}'", path),
-                     meant ? fmt::format("did you mean '{}'?", *meant) : "check the spelling or remove it");
+                     did_you_mean(path, known, "check the spelling or remove it"));
     }
   }
   if (state_->error) return fail(*state_->error);

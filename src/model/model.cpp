@@ -207,11 +207,12 @@ Result<Model> find_model(const std::string& name_or_path, const fs::path& folder
     names.push_back(model->name);
   }
   if (no_model) return fail(*no_model);
-  return fail(
-      ErrorCode::not_found, fmt::format("model '{}' is not known", name_or_path),
-      fmt::format("use one of {} (from {}; --models names another folder), or a path that ends in .toml (a model file) "
-                  "or .json (Hugging Face's config.json)",
-                  fmt::join(names, ", "), folder.string()));
+  return fail(ErrorCode::not_found,
+              fmt::format("model '{}' is not known (known: {}; from {}, --models names another folder)", name_or_path,
+                          fmt::join(names, ", "), folder.string()),
+              did_you_mean(name_or_path, names,
+                           "use one of these, or a path that ends in .toml (a model file) or .json (Hugging Face's "
+                           "config.json)"));
 }
 
 }  // namespace sailor

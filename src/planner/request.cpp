@@ -23,10 +23,9 @@ constexpr std::array<std::string_view, 17> heuristic_names{
     "add-group", "move-layers",     "change-sharding", "refine-printed",  "parts"};
 
 tl::unexpected<Error> unknown(std::string_view what, std::string_view value, const std::vector<std::string>& known) {
-  const auto guess = closest(std::string(value), known);
   return fail(ErrorCode::usage,
               fmt::format("--pin: {} '{}' is not known (known: {})", what, value, fmt::join(known, ", ")),
-              guess ? fmt::format("did you mean '{}'?", *guess) : "see --help");
+              did_you_mean(value, known, "see --help"));
 }
 
 Result<int> parse_count(std::string_view key, std::string_view value) {

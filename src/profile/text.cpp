@@ -262,10 +262,8 @@ class Names {
     if (target == targets_.end()) {
       std::vector<std::string> known;
       for (const auto& [other, unused] : targets_) known.push_back(other);
-      const auto meant = closest(name, known);
-      return invalid(
-          where, fmt::format("table '{}' has no column '{}'", table_.name(), name),
-          meant ? fmt::format("did you mean '{}'?", *meant) : fmt::format("its columns: {}", fmt::join(known, ", ")));
+      return invalid(where, fmt::format("table '{}' has no column '{}'", table_.name(), name),
+                     did_you_mean(name, known, fmt::format("its columns: {}", fmt::join(known, ", "))));
     }
     const std::size_t width = target->second.times ? times_width : 1;
     for (std::size_t column = target->second.column; column < target->second.column + width; ++column)

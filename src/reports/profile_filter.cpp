@@ -28,10 +28,9 @@ Result<void> check_names(const std::vector<std::string>& wanted, const std::set<
     if (there.contains(name)) continue;
     if (there.empty()) return fail(ErrorCode::not_found, fmt::format("the store names no {}", what));
     const std::vector<std::string> known(there.begin(), there.end());
-    const auto meant = closest(name, known);
     return fail(ErrorCode::not_found,
                 fmt::format("the store has nothing of {} '{}' (there: {})", what, name, fmt::join(known, ", ")),
-                meant ? fmt::format("did you mean '{}'?", *meant) : "");
+                did_you_mean(name, known, ""));
   }
   return {};
 }

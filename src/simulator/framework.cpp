@@ -340,9 +340,10 @@ Result<Framework> find_framework(const std::string& name_or_path, const fs::path
     if (equal_ignoring_case(framework.name, name_or_path)) return framework;
     names.push_back(framework.name);
   }
-  return fail(
-      ErrorCode::not_found, fmt::format("framework '{}' is not known", name_or_path),
-      fmt::format("use one of {} (from {}), or a path that ends in .toml", fmt::join(names, ", "), folder.string()));
+  return fail(ErrorCode::not_found,
+              fmt::format("framework '{}' is not known (known: {}; from {})", name_or_path, fmt::join(names, ", "),
+                          folder.string()),
+              did_you_mean(name_or_path, names, "use one of these, or a path that ends in .toml"));
 }
 
 Result<void> check_trains(const Framework& framework, Precision precision, const fs::path& folder) {

@@ -479,7 +479,7 @@ TEST_F(Programs, BadInputsAreNamedAndNothingIsWritten) {
   expect_failure(plan({"--model", "gpt-5"}), 2, "--model");  // given twice
   expect_failure(run("sailor-plan",
                      {"--model", "gpt-5", "--global-batch", "8", "--profile", "store.h5", "--cluster", "cluster.toml"}),
-                 1, "sailor-plan: error: model 'gpt-5' is not known; use one of ");
+                 1, "sailor-plan: error: model 'gpt-5' is not known (known: ");
   expect_failure(plan({"--partition", "gpu", "-o", "plan.toml"}), 1,
                  "sailor-plan: error: partition 'gpu' not found (known: normal); use --partition NAME");
   EXPECT_FALSE(fs::exists("plan.toml"));

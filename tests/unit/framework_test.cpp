@@ -348,9 +348,10 @@ TEST(Framework, UnknownNameIsRefusedWithTheKnownOnes) {
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
   EXPECT_EQ(missing.error().message(),
-            "framework 'nemo' is not known; use one of megatron-core, megatron-deepspeed, megatron-lm, nanotron, "
-            "sailor, torch-fsdp (from " +
-                folder.string() + "), or a path that ends in .toml");
+            "framework 'nemo' is not known (known: megatron-core, megatron-deepspeed, megatron-lm, nanotron, "
+            "sailor, torch-fsdp; from " +
+                folder.string() + "); use one of these, or a path that ends in .toml");
+  EXPECT_EQ(find_framework("megatronlm", folder).error().hint, "did you mean 'megatron-lm'?");
   EXPECT_TRUE(find_framework((folder / "sailor.toml").string(), "/nowhere").has_value());
   EXPECT_EQ(find_framework("/no/such.toml", folder).error().code, ErrorCode::not_found);
   EXPECT_TRUE(find_framework("sailor", "/no/such/folder")

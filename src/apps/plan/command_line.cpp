@@ -298,9 +298,8 @@ Result<void> check_excluded_nodes(const planner::Request& request, const Cluster
   for (const NodeGroup& group : cluster.groups) known.insert(group.nodes.begin(), group.nodes.end());
   for (const std::string& node : request.pins.excluded_nodes) {
     if (known.contains(node)) continue;
-    const auto guess = closest(node, {known.begin(), known.end()});
     return fail(ErrorCode::not_found, fmt::format("--exclude: the cluster has no node '{}'", node),
-                guess ? fmt::format("did you mean '{}'?", *guess) : "name nodes as Slurm or the cluster file does");
+                did_you_mean(node, {known.begin(), known.end()}, "name nodes as Slurm or the cluster file does"));
   }
   return {};
 }
