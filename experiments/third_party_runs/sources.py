@@ -223,7 +223,7 @@ class Nanotron(Source):
     assumptions = "no recomputation (not said); stages divided by nanotron's own rule"
 
     def reason(self, row):
-        if row["status"] == "ok" and all(row[key] == value for key, value in self.delay_read_from.items()):
+        if row["status"] == "ok" and all(row.get(key) == value for key, value in self.delay_read_from.items()):
             return "the launch delay of pipelines across nodes is read from it"
         return super().reason(row)
 

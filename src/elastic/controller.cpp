@@ -566,9 +566,9 @@ class Controller final : public runtime::MembershipPolicy {
     for (const SlowRank& slow : slow_ranks_.look(plan_, busy))
       event({{"what", "slow"},
              {"rank", slow.rank},
-             {"host", hosts[slow.rank]},
+             {"host", hosts.at(slow.rank)},
              {"times_its_peers", slow.times_its_peers}},
-            fmt::format("rank {} on {} computes {:.1f} times as long as its peers", slow.rank, hosts[slow.rank],
+            fmt::format("rank {} on {} computes {:.1f} times as long as its peers", slow.rank, hosts.at(slow.rank),
                         slow.times_its_peers));
   }
 

@@ -23,16 +23,16 @@ constexpr std::size_t max_mixes_in_one_pool = 200;
 // slower.
 constexpr std::uint64_t min_work = 8'000'000;
 constexpr std::uint64_t work_per_cube = 130'000;  // of the number of pools
-// Part of it that a brief search has, and one where nothing is known to fit yet, so that nothing is passed over either.
-constexpr std::uint64_t brief_part = 8;
+// Divisor of the work of brief searches.
+constexpr std::uint64_t brief_divisor = 8;
 constexpr double level_ratio = 1.2;  // between limits on the slowest stage
 constexpr int max_stages = 12;
-constexpr std::size_t max_tables = 24;  // that are kept: of 64 layers on three types a megabyte each
-constexpr int deepest = 8;              // micro-batches in flight that are told apart
+constexpr std::size_t max_bytes_of_tables = std::size_t{64} << 20;
+constexpr int deepest = 8;  // micro-batches in flight that are told apart
 
 class AlikePipelines {
  public:
-  AlikePipelines(StagePrices& prices, const TemplateRules& rules, OptimizerSharding sharding, double bar,
+  AlikePipelines(StagePrices& prices, const TemplateRules& rules, OptimizerSharding sharding, double bar, bool is_brief,
                  const StopCheck& stop)
       : prices_(prices),
         space_(prices.space()),
@@ -48,12 +48,16 @@ class AlikePipelines {
         max_mixes_(space_.pools.size() == 1 ? max_mixes_in_one_pool : max_mixes),
         work_limit_(
             std::max(min_work, work_per_cube * space_.pools.size() * space_.pools.size() * space_.pools.size())) {
-    if (request_.effort.brief) work_limit_ /= brief_part;
-    if (bar == infinity) work_limit_ /= brief_part;
+    if (is_brief) work_limit_ /= brief_divisor;
     const Limits& limits = request_.limits;
     if (limits.throughput) max_time_ = usual_above_events / *limits.throughput;
     if (limits.wall_time)
       max_time_ = std::min(max_time_, usual_above_events * limits.wall_time->value() / *request_.iterations);
+    std::size_t kinds = 0;
+    for (const DevicePool& pool : space_.pools) kinds += pool.tensor_parallel.size();
+    const std::size_t width = at(layers_) + 1;
+    max_tables_ =
+        std::max<std::size_t>(2, max_bytes_of_tables / (kinds * deepest * width * width * sizeof(double) + 1));
     for (const DevicePool& pool : space_.pools) cheapest_ = std::min(cheapest_, pool.price.value() / 3600.0);
     if (limits.cost) max_cost_ = usual_above_events * limits.cost->value();
   }
@@ -105,7 +109,7 @@ class AlikePipelines {
     std::vector<std::vector<double>> time;
     std::vector<BoundaryCost> to;  ///< by candidate of the next stage
   };
-  /// Of stages at one micro-batch size whose pipelines share gradients among as many.
+  /// Stages at one micro-batch size and one number of replicas that share gradients.
   struct StageTables {
     std::vector<StageCandidate> candidates;
     std::vector<double> quickest;  ///< min time of layers [0, i)
@@ -147,11 +151,11 @@ class AlikePipelines {
     return {rules_.sharing.sharding, static_cast<double>(pipelines)};
   }
 
-  /// Tables of stages of pipelines that are as many.
+  /// Finds the tables of stages for this size and number of pipelines.
   void use_tables(int micro_batch, int pipelines) {
     const Sharing sharing = sharing_of(pipelines);
     const std::pair key(micro_batch, sharing.replicas);
-    if (tables_.size() >= max_tables && !tables_.contains(key)) tables_.clear();
+    if (tables_.size() >= max_tables_ && !tables_.contains(key)) tables_.clear();
     const auto [entry, is_new] = tables_.try_emplace(key);
     if (is_new) fill(entry->second, micro_batch, sharing);
     now_ = &entry->second;
@@ -422,6 +426,7 @@ class AlikePipelines {
   std::uint64_t work_ = 0;
   std::uint64_t work_limit_;
   std::map<std::pair<int, double>, StageTables> tables_;  // by micro-batch size and Sharing::replicas
+  std::size_t max_tables_ = 2;
   const StageTables* now_ = nullptr;
   double cheapest_ = infinity;  // USD per second of a device
   std::vector<Rounds> rounds_;
@@ -431,7 +436,7 @@ class AlikePipelines {
   std::vector<std::vector<std::int32_t>> open_;
   std::vector<Rated> done_;
   double slowest_ = 0.0;  // limit on the time of a stage
-  bool limited_ = false;  // whether a stage was left out for it: if not, a higher limit changes nothing
+  bool limited_ = false;  // whether a stage was left out for it: if not, a higher limit lets nothing more in
   std::vector<int> max_;  // devices of a pool for each pipeline
   int max_devices_ = 0;
   std::vector<double> reductions_;  // negative: not yet known
@@ -441,8 +446,8 @@ class AlikePipelines {
 }  // namespace
 
 std::vector<Group> alike_pipelines(StagePrices& prices, const TemplateRules& rules, OptimizerSharding sharding,
-                                   double bar, const StopCheck& stop) {
-  return AlikePipelines(prices, rules, sharding, bar, stop).run();
+                                   double bar, bool is_brief, const StopCheck& stop) {
+  return AlikePipelines(prices, rules, sharding, bar, is_brief, stop).run();
 }
 
 }  // namespace sailor::planner

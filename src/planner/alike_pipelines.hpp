@@ -18,8 +18,8 @@
 namespace sailor::planner {
 
 /// The likely best template mixes of one kind of pipeline, at most a few for each number of pipelines and micro-batch
-/// size, best first; only those whose score may be better than `bar`. Where that is infinite, only briefly.
+/// size, best first; only those whose score may be better than `bar`.
 std::vector<Group> alike_pipelines(StagePrices& prices, const TemplateRules& rules, OptimizerSharding sharding,
-                                   double bar, const StopCheck& stop);
+                                   double bar, bool is_brief, const StopCheck& stop);
 
 }  // namespace sailor::planner

@@ -139,14 +139,14 @@ class DegreeSearch {
     };
     for (const int context : contexts_)
       for (const int expert : experts_) try_briefly({context, expert, shardings_.front()}, false);
-    if (!best) return fail(*failure);
+    const Degrees least{contexts_.front(), experts_.front(), shardings_.front()};
+    if (!best) return search_in_full(least, 1);
     // Groups need more memory than sharding over all: where nothing fits without them nothing fits with them.
     const Degrees whole = *best;
     for (std::size_t i = 1; i < shardings_.size(); ++i)
       if (shardings_[i] % std::lcm(whole.context, whole.expert) == 0)
         try_briefly({whole.context, whole.expert, shardings_[i]}, true);
     // The least degrees are searched in full as well, so that trying more of them never gives a worse plan.
-    const Degrees least{contexts_.front(), experts_.front(), shardings_.front()};
     std::vector<Degrees> in_full{*best};
     if (*best != least) in_full.push_back(least);
     auto result = search_in_full(*best, in_full.size());

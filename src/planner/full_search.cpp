@@ -356,12 +356,19 @@ class FullSearch {
   /// Tries template mixes of one kind of pipeline whose stages are anywhere.
   void try_alike() {
     if (space_.layers() > SearchSpace::max_layers) return;
-    const bool is_first = solutions_.best_score() == infinity;
-    for (const Group& group : alike_pipelines(prices_, rules_, sharding_, solutions_.best_score(), stop_)) {
+    const bool is_brief = request_.effort.brief;
+    if (solutions_.best_score() == infinity) {  // nothing can be passed over then
+      add_alike(true);
+      if (is_brief && solutions_.best_score() == infinity) return;
+    }
+    add_alike(is_brief);
+  }
+  void add_alike(bool is_brief) {
+    const double bar = solutions_.best_score();
+    for (const Group& group : alike_pipelines(prices_, rules_, sharding_, bar, is_brief, stop_)) {
       if (stop_()) return;
       solutions_.add({.schedule = schedule_, .sharding = sharding_, .groups = {group}});
     }
-    if (is_first && solutions_.best_score() < infinity) try_alike();
   }
 
   /// Tries template mixes of this kind of pipeline and others in one pool each.

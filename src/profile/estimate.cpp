@@ -50,8 +50,8 @@ Launches launches_of(LayerKind kind) {
   return {0, 0};
 }
 
-/// Of a block with experts besides: router, choice, numbers and order of copies, messages, weighted sums. Products and
-/// activation functions of all experts are as many as in other blocks.
+/// Additional launches of a block with experts: router, choice, numbers and order of copies, messages between ranks,
+/// weighted sums. The products of all experts are counted as one.
 constexpr Launches launches_of_routing{20, 30};
 constexpr int launches_of_all_reduce = 2;  // its own, and that of what waits for it
 

@@ -330,20 +330,22 @@ std::optional<LayerPrice> LayerCosts::between_micro_batches(const LayerKey& key)
   const double share = static_cast<double>(key.micro_batch - below) / (above - below);
   LayerPrice result = between(found->first, found->second, Basis::between_micro_batches,
                               [&](double a, double b) { return std::lerp(a, b, share); });
-  // Where the host limits the smaller of the two, times bend in between, as their estimates do.
+  // Where the host limits the smaller of the two, times between them bend as their estimates do.
   const auto at = [&](int micro_batch) {
     LayerKey neighbour = key;
     neighbour.micro_batch = micro_batch;
     return roofline_of(neighbour);
   };
-  if (const auto here = at(key.micro_batch), low = at(below), high = at(above); here && low && high) {
-    const auto bend = [&](TimeStatistics& times, Seconds LayerTimes::*pass) {
-      const double straight = std::lerp(((*low).*pass).value(), ((*high).*pass).value(), share);
-      if (straight > 0.0) scale(times, ((*here).*pass).value() / straight);
-    };
-    bend(result.cost.forward, &LayerTimes::forward);
-    bend(result.cost.backward, &LayerTimes::backward);
-  }
+  if (const auto here = at(key.micro_batch), low = at(below), high = at(above); here && low && high)
+    for (const auto& [times, estimate] : {std::pair(&LayerCost::forward, &LayerTimes::forward),
+                                          std::pair(&LayerCost::backward, &LayerTimes::backward)}) {
+      const Seconds from = (*low).*estimate;
+      const Seconds to = (*high).*estimate;
+      if (to <= from) continue;
+      const double bent = std::clamp(((*here).*estimate - from) / (to - from), 0.0, 1.0);
+      result.cost.*times = between(found->first.cost.*times, found->second.cost.*times, Basis::between_micro_batches,
+                                   [&](double a, double b) { return std::lerp(a, b, bent); });
+    }
   result.sources = fmt::format("micro-batches {} and {}", below, above);
   return result;
 }

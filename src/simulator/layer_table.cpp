@@ -142,7 +142,7 @@ class TableMaker {
     return {};
   }
 
-  /// Of `count` layers as the key's.
+  /// Adds the launch times of `count` layers that are like the key's.
   void append_launches(std::size_t first, std::size_t count) {
     const LayerWork work = layer_work(env_.model, key_, env_.framework.kernels);
     const auto time = [&](int launches, int all_reduces) {

@@ -30,8 +30,7 @@ struct LayerTable {
   LayerKey key{};  ///< its kind and first_layer mean nothing
   std::string gpu;
   std::vector<PassTimes> times;
-  /// Time in which hosts launch the passes in plans with pipelines on several nodes, which take at least as long
-  /// (Framework::launch_delay_across_nodes). Empty: without such a delay.
+  /// Time in which hosts launch the passes where Framework::launch_delay_across_nodes counts. Empty: without a delay.
   std::vector<PassTimes> launches_across_nodes;
   std::vector<Seconds> update;
   std::vector<double> parameters;

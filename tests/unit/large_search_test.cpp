@@ -226,7 +226,7 @@ TEST(LargeSearch, PlansAreImprovedByTheTimeThatIsPrintedToo) {
   const auto found = question.answer();
   ASSERT_TRUE(found.has_value()) << found.error().message();
   const Seconds time = found->plans.front().prediction.iteration_time;
-  EXPECT_LT(time.value(), 0.375);
+  EXPECT_LT(time.value(), 0.375);  // 0.3699
   question.request.effort.without = {Heuristic::refine_printed};
   const auto without = question.answer();
   ASSERT_TRUE(without.has_value()) << without.error().message();
@@ -314,7 +314,7 @@ TEST(LargeSearch, ManyDevicesOfTwoTypesAreUsedWell) {
   }
   const auto found = question.answer();
   ASSERT_TRUE(found.has_value()) << found.error().message();
-  EXPECT_LT(found->bound.gap, 0.4);
+  EXPECT_LT(found->bound.gap, 0.35);  // 0.331
 }
 
 // Local searches from the best plans alone, which use GH200 only, end at 0.524 s.

@@ -577,9 +577,9 @@ TEST(Simulator, HostsOfPipelinesOnSeveralNodesLaunchAllReducesOutOfStep) {
   World world;
   world.add_tensor_parallel();
   world.framework.launch_delay_across_nodes = Seconds(10.0);
-  const auto pass_times = [&](const std::vector<LayerRange>& layers) {
-    Plan plan = World::plan(1, layers, 1);
-    for (Stage& stage : plan.pipelines[0].stages) stage.tensor_parallel = 4;
+  const auto pass_times = [&](const std::vector<LayerRange>& layers, int tensor_parallel = 4, int count = 1) {
+    Plan plan = World::plan(count, layers, 1);
+    for (Stage& stage : plan.pipelines[0].stages) stage.tensor_parallel = tensor_parallel;
     const auto p = world.predict(plan);
     EXPECT_TRUE(p.has_value()) << p.error().message();
     std::vector<double> times;
@@ -593,7 +593,10 @@ TEST(Simulator, HostsOfPipelinesOnSeveralNodesLaunchAllReducesOutOfStep) {
   const std::vector<double> found = pass_times({{0, 3}, {3, 6}});
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 0.001);  // launches of 2 us
-  EXPECT_LT(pass_times({{0, 6}})[0], 40.0);  // no messages between stages
+  EXPECT_LT(pass_times({{0, 6}}, 4, 2)[0], 40.0);             // two nodes, but no messages between stages
+  EXPECT_LT(pass_times({{0, 3}, {3, 6}}, 2)[0], 20.0);        // one node
+  world.framework.launch_delay_across_nodes = Seconds(0.01);  // 0.2 s of an embedding and two blocks that take 5 s
+  EXPECT_DOUBLE_EQ(pass_times({{0, 3}, {3, 6}})[0], 5.0);
 }
 
 /// A node of so many cores in each of two zones.
