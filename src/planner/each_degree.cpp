@@ -115,7 +115,6 @@ class DegreeSearch {
     std::vector<Candidate> found;
     std::optional<Degrees> best;
     double best_score = infinity;
-    std::optional<Error> failure;
     const auto try_briefly = [&](const Degrees& degrees, bool gives_up) {
       Request brief = with_degrees(request_, degrees);
       brief.effort.brief = true;
@@ -124,10 +123,7 @@ class DegreeSearch {
       brief.max_plans = 1;
       if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * static_cast<double>(tried));
       auto one = search_one_(brief);
-      if (!one) {
-        if (!failure) failure = one.error();
-        return;
-      }
+      if (!one) return;
       if (is_one_group(one->plans.front().plan)) return;
       const simulator::Prediction& prediction = one->plans.front().prediction;
       const double score = score_of(request_.objective, prediction.iteration_time, prediction.cost_per_iteration);
