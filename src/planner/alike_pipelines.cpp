@@ -24,7 +24,7 @@ constexpr std::size_t max_mixes_in_one_pool = 200;
 constexpr std::uint64_t min_work = 8'000'000;
 constexpr std::uint64_t work_per_cube = 130'000;  // of the number of pools
 // Divisor of the work of brief searches.
-constexpr std::uint64_t brief_divisor = 8;
+constexpr std::uint64_t brief_divisor = 16;
 constexpr double level_ratio = 1.2;  // between limits on the slowest stage
 constexpr int max_stages = 12;
 constexpr std::size_t max_bytes_of_tables = std::size_t{64} << 20;
