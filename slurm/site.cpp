@@ -345,10 +345,8 @@ Result<Site> named_site(const std::string& name, const fs::path& folder, const G
   if (!files) return fail(files.error());
   std::vector<std::string> known;
   for (const fs::path& file : *files) known.push_back(file.stem().string());
-  const auto near = closest(name, known);
-  return fail(
-      ErrorCode::not_found, fmt::format("site '{}' not found (known: {})", name, fmt::join(known, ", ")),
-      near ? fmt::format("did you mean '{}'?", *near) : fmt::format("use {} NAME, or the path of a site file", option));
+  return fail(ErrorCode::not_found, fmt::format("site '{}' not found (known: {})", name, fmt::join(known, ", ")),
+              did_you_mean(name, known, fmt::format("use {} NAME, or the path of a site file", option)));
 }
 
 Result<Site> choose_site(const std::string& name, std::string_view cluster_name, const fs::path& folder,
@@ -362,11 +360,10 @@ Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::str
   if (const SoftwareEnvironment* found = site.find_environment(wanted)) return found;
   std::vector<std::string> known;
   for (const SoftwareEnvironment& environment : site.environments) known.push_back(environment.name);
-  const auto near = closest(wanted, known);
   return fail(ErrorCode::not_found,
               fmt::format("site {} has no environment '{}' (known: {})", site.name, wanted,
                           known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
-              near ? fmt::format("did you mean '{}'?", *near) : "");
+              did_you_mean(wanted, known, ""));
 }
 
 Variables variables_of(const Site& site, const SoftwareEnvironment* environment, bool pipelines) {

@@ -82,4 +82,11 @@ double student_t_95(int degrees_of_freedom) {
          (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * z) / (384.0 * n * n * n);
 }
 
+TimeStatistics scaled(TimeStatistics times, double factor) {
+  for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
+                                          &TimeStatistics::low, &TimeStatistics::high})
+    times.*member *= factor;
+  return times;
+}
+
 }  // namespace sailor

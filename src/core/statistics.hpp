@@ -34,6 +34,9 @@ struct TimeStatistics {
   }
 };
 
+/// All of the times multiplied; the number of samples stays.
+TimeStatistics scaled(TimeStatistics times, double factor);
+
 /// The 95th percentile of a normal distribution, in standard deviations.
 inline constexpr double percentile_95 = 1.645;
 

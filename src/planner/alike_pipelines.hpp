@@ -18,7 +18,7 @@
 namespace sailor::planner {
 
 /// The likely best template mixes of one kind of pipeline, at most a few for each number of pipelines and micro-batch
-/// size, best first; only those whose score may be better than `bar`.
+/// size, best first; only those whose score may be better than `bar`. `is_brief`: with a fraction of the usual work.
 std::vector<Group> alike_pipelines(StagePrices& prices, const TemplateRules& rules, OptimizerSharding sharding,
                                    double bar, bool is_brief, const StopCheck& stop);
 

@@ -51,12 +51,6 @@ TimeStatistics spread(Seconds time, double factor) {
   return statistics;
 }
 
-void scale(TimeStatistics& times, double ratio) {
-  for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
-                                          &TimeStatistics::low, &TimeStatistics::high})
-    times.*member *= ratio;
-}
-
 /// Applies `mix` to each of the times; [low, high] is widened by the typical error of the interpolation.
 template <class Mix>
 TimeStatistics between(const TimeStatistics& a, const TimeStatistics& b, Basis basis, Mix mix) {
@@ -225,9 +219,9 @@ Result<LayerPrice> LayerCosts::scaled_price(const LayerKey& key, const LayerKey&
   if (!had) return fail(had.error());
   const auto ratio = [](Seconds to, Seconds from) { return from > Seconds(0) ? to / from : 1.0; };
   LayerCost& cost = price->cost;
-  scale(cost.forward, ratio(wanted->forward, had->forward));
-  scale(cost.backward, ratio(wanted->backward, had->backward));
-  scale(cost.update, ratio(wanted->update, had->update));
+  cost.forward = scaled(cost.forward, ratio(wanted->forward, had->forward));
+  cost.backward = scaled(cost.backward, ratio(wanted->backward, had->backward));
+  cost.update = scaled(cost.update, ratio(wanted->update, had->update));
   const LayerSizes wanted_sizes = layer_sizes(model_, key, kernels_);
   const LayerSizes sizes = layer_sizes(model_, like, kernels_);
   const auto scale_bytes = [](Bytes& bytes, Bytes to, Bytes from) {
@@ -317,26 +311,21 @@ std::optional<LayerPrice> LayerCosts::look_up(const LayerKey& key) const {
 std::optional<LayerPrice> LayerCosts::between_micro_batches(const LayerKey& key) const {
   int below = 0;
   int above = 0;
+  const auto at = [&](int micro_batch) {
+    LayerKey other = key;
+    other.micro_batch = micro_batch;
+    return other;
+  };
   const auto found = neighbours(
       profile_.micro_batches(key.model, key.gpu, key.precision, key.tensor_parallel, key.sequence_length),
-      key.micro_batch,
-      [&](int micro_batch) -> std::optional<LayerPrice> {
-        LayerKey neighbour = key;
-        neighbour.micro_batch = micro_batch;
-        return look_up(neighbour);
-      },
-      below, above);
+      key.micro_batch, [&](int micro_batch) { return look_up(at(micro_batch)); }, below, above);
   if (!found) return std::nullopt;
   const double share = static_cast<double>(key.micro_batch - below) / (above - below);
   LayerPrice result = between(found->first, found->second, Basis::between_micro_batches,
                               [&](double a, double b) { return std::lerp(a, b, share); });
   // Where the host limits the smaller of the two, times between them bend as their estimates do.
-  const auto at = [&](int micro_batch) {
-    LayerKey neighbour = key;
-    neighbour.micro_batch = micro_batch;
-    return roofline_of(neighbour);
-  };
-  if (const auto here = at(key.micro_batch), low = at(below), high = at(above); here && low && high)
+  if (const auto here = roofline_of(key), low = roofline_of(at(below)), high = roofline_of(at(above));
+      here && low && high)
     for (const auto& [times, estimate] : {std::pair(&LayerCost::forward, &LayerTimes::forward),
                                           std::pair(&LayerCost::backward, &LayerTimes::backward)}) {
       const Seconds from = (*low).*estimate;

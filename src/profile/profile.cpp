@@ -108,13 +108,6 @@ LayerRows::Series series_of(const LayerKey& key, Precision precision, std::strin
           .sequence_length = key.sequence_length};
 }
 
-TimeStatistics scaled(TimeStatistics times, double factor) {
-  for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
-                                          &TimeStatistics::low, &TimeStatistics::high})
-    times.*member *= factor;
-  return times;
-}
-
 }  // namespace
 
 std::string_view to_string(LinkOperation operation) {

@@ -126,8 +126,8 @@ struct Framework {
   /// Rate at which the framework itself processes gradients around their reduction (flattening, scaling, waiting for
   /// the host), in addition to the time of the links; 0: takes no time.
   BytesPerSecond reduction_rate{};
-  /// Of plans on several nodes with pipelines of several stages, whose hosts also serve messages between nodes: what
-  /// each rank of a tensor-parallel group adds to the launch of an all-reduce. A pass of a stage takes at least
+  /// Time that each rank of a tensor-parallel group adds to the launch of an all-reduce, in plans on several nodes with
+  /// pipelines of several stages, whose hosts also serve messages between nodes. A pass of a stage takes at least
   /// launches x Efficiency::launch + all-reduces x ranks x this. Predictions have it; searches for plans ignore it.
   Seconds launch_delay_across_nodes{};
   /// A layer whose time per sequence falls with the micro-batch is bound by the host that launches it. This share of

@@ -200,10 +200,7 @@ class TableMaker {
     if (!device) return cost;
     const auto without_overhead = [&](TimeStatistics& times, Seconds bound) {
       if (bound >= times.median) return;
-      const double factor = 1.0 - env_.framework.profiling_overhead * ((times.median - bound) / times.median);
-      for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
-                                              &TimeStatistics::low, &TimeStatistics::high})
-        times.*member *= factor;
+      times = scaled(times, 1.0 - env_.framework.profiling_overhead * ((times.median - bound) / times.median));
     };
     without_overhead(cost->forward, device->first);
     without_overhead(cost->backward, device->second);

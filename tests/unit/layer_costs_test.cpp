@@ -389,7 +389,7 @@ TEST_F(Costs, BetweenMicroBatchesWhereTheHostLimitsTheSmaller) {
   ASSERT_TRUE(price.has_value()) << price.error().message();
   EXPECT_DOUBLE_EQ(price->cost.forward.median.value(), 2.0);  // as of micro-batch 1
   EXPECT_LE(price->cost.forward.low, Seconds(2.0));
-  // Of a host that is half as slow, between what was measured and what the device alone would take.
+  // With a host that is half as slow the time is between that and what the device alone would take.
   kernels.efficiency->launch *= 0.5;
   const LayerCosts quicker(model_, profile, gpus_, false, kernels);
   const double bent = quicker.find(key("slow", 3))->cost.forward.median.value();

@@ -1,17 +1,11 @@
 #include "runtime/cpu/cpu_stream.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <numeric>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
