@@ -54,12 +54,19 @@ count_ctest() {
   total=$(sed -n 's/.* out of \([0-9]*\)$/\1/p' "$log" | tail -1)
   bad=$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests failed out of.*/\1/p' "$log" | tail -1)
   off=$(grep -c '\*\*\*Skipped' "$log" || true)
-  # Of every test that failed its line and the end of its output, which ctest prints after that line.
+  # Of every test that failed its line and, of its output (which ctest prints after that line), the parts that it calls
+  # "not ok" and the end.
   awk -v preset="$preset" '
-    function show(   i) {
+    function show(   i, last, shown) {
       if (!count) return
       printf "\nFAILED (preset %s): %s\n", preset, heading
-      for (i = count > 40 ? count - 40 : 1; i < count; ++i) print line[i]
+      last = count > 40 ? count - 40 : 1
+      for (i = 1; i < last; ++i) {
+        if (line[i] ~ /^not ok/) shown = 20
+        else if (line[i] ~ /^ok/) shown = 0
+        if (shown-- > 0) print line[i]
+      }
+      for (i = last; i < count; ++i) print line[i]
       count = 0
     }
     /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / || /^ +Start +[0-9]+: / || /^[0-9]+% tests passed/ {

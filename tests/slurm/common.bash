@@ -69,10 +69,10 @@ expect_failure() {
   output=$("$@" 2>&1) || status=$?
   ((status == wanted)) || { printf 'exit status %s, not %s: %s\n%s\n' "$status" "$wanted" "$*" "$output"; exit 1; }
 }
-# eventually COMMAND...: succeeds within 20 s.
+# eventually COMMAND...: succeeds within a minute.
 eventually() {
   local attempt
-  for ((attempt = 0; attempt < 200; attempt++)); do
+  for ((attempt = 0; attempt < 600; attempt++)); do
     if "$@"; then return 0; fi
     sleep 0.1
   done

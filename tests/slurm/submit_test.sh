@@ -152,8 +152,12 @@ fails_when_the_job_is_cancelled() {
 }
 stops_waiting_on_ctrl_c() {
   # A shell's background jobs ignore Ctrl-C.
-  timeout --foreground -s INT 8 env --default-signal=INT "$submit" small.toml --run-directory waiting --data corpus --iterations 5 \
-    --mpi none --program ./sleeps --wait >id 2>said && return 1
+  env --default-signal=INT "$submit" small.toml --run-directory waiting --data corpus --iterations 5 \
+    --mpi none --program ./sleeps --wait >id 2>said &
+  local waiting=$!
+  eventually grep -q RUNNING said
+  kill -INT "$waiting"
+  wait "$waiting" && return 1
   expect_in "$(cat said)" "no longer waiting for job $(cat id), which goes on" "squeue --jobs=$(cat id)" "scancel $(cat id)"
   [[ -n $(squeue -h --jobs="$(cat id)") ]] || return 1
   scancel "$(cat id)"
