@@ -29,9 +29,7 @@ Option required_profile() {
 }
 
 Option measured_only() {
-  return {.name = "measured-only",
-          .type = OptionType::flag,
-          .help = "refuse layer times that would have to be interpolated or estimated"};
+  return {.name = "measured-only", .help = "refuse layer times that would have to be interpolated or estimated"};
 }
 
 Option reservation() {
@@ -51,37 +49,38 @@ Option gpu_type() {
   return {.name = "gpu-type",
           .value_name = "[NODES=]NAME",
           .help =
-              "what GPUs are to which Slurm gives no type, or one that may be several: a name of the GPU catalogue, "
-              "of all such nodes or of these (n[1-4]=A100-80)",
-          .repeatable = true};
+              "what GPUs are to which Slurm gives no type, or one that may be several: a name of the GPU catalogue, of "
+              "all such nodes or of these (n[1-4]=A100-80)"};
 }
 
 }  // namespace shared
 
-Result<std::string> required(const Options& options, std::string_view name) {
-  if (options.has(name)) return options.text(name);
-  return fail(ErrorCode::usage, fmt::format("option --{} is missing", name),
-              name == "profile" ? "name a store that sailor-profile measured, or the figures that come with Sailor: "
-                                  "--profile published, --profile measured"
-                                : "see --help");
+Result<std::string> required(const AnyOptionValue& option) {
+  if (option.has()) return option.text();
+  return fail(ErrorCode::usage, fmt::format("option --{} is missing", option.name()),
+              option.name() == "profile"
+                  ? "name a store that sailor-profile measured, or the figures that come with Sailor: "
+                    "--profile published, --profile measured"
+                  : "see --help");
 }
 
-std::vector<std::string> partitions_of(const Options& options) {
+std::vector<std::string> partitions_of(const OptionValue<std::string>& partition) {
   std::vector<std::string> names;
-  for (std::string& name : split(options.text("partition"), ','))
+  for (std::string& name : split(*partition, ','))
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
   return names;
 }
 
-Result<slurm::Site> read_site(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+Result<slurm::Site> read_site(const OptionValue<std::string>& site, const OptionValue<std::string>& catalogue_file,
+                              const Environment& environment, const GpuCatalogue& gpus,
                               const std::string& cluster_name) {
-  auto site = slurm::choose_site(options.text("site"), cluster_name, sites_folder(environment), gpus);
-  if (site && !options.has("gpus"))
-    for (const std::string& gpu : site->unknown_gpus)
-      spdlog::warn("{} speaks of '{}', which is not in the GPU catalogue", site->origin, gpu);
-  if (site && !site->unreadable.empty())
-    spdlog::warn("site file {} is used; another one cannot be read: {}", site->origin, site->unreadable);
-  return site;
+  auto chosen = slurm::choose_site(*site, cluster_name, sites_folder(environment), gpus);
+  if (chosen && !catalogue_file.has())
+    for (const std::string& gpu : chosen->unknown_gpus)
+      spdlog::warn("{} speaks of '{}', which is not in the GPU catalogue", chosen->origin, gpu);
+  if (chosen && !chosen->unreadable.empty())
+    spdlog::warn("site file {} is used; another one cannot be read: {}", chosen->origin, chosen->unreadable);
+  return chosen;
 }
 
 std::filesystem::path slurm_configuration(const Environment& environment) {
@@ -107,10 +106,10 @@ void warn_of_left_out(const Cluster& cluster, const std::vector<std::string>& pa
   for (const LeftOutNodes& nodes : cluster.left_out_of(partitions)) spdlog::warn("{}", nodes.message());
 }
 
-Result<std::vector<slurm::GpuRule>> gpu_type_rules(const Options& options, const GpuCatalogue& gpus) {
+Result<std::vector<slurm::GpuRule>> gpu_type_rules(const std::vector<std::string>& gpu_type, const GpuCatalogue& gpus) {
   std::vector<slurm::GpuRule> rules;
   std::string words;  // lists of nodes contain commas, at which the values were split
-  for (const std::string& part : options.texts("gpu-type")) {
+  for (const std::string& part : gpu_type) {
     words += (words.empty() ? "" : ",") + part;
     const std::size_t equals = words.rfind('=');
     const std::string name = equals == std::string::npos ? words : words.substr(equals + 1);
@@ -144,13 +143,13 @@ std::vector<slurm::GpuRule> rules_of_plan(const Plan& plan, const GpuCatalogue& 
   return {{.gpu = *names.begin(), .where_nothing_else_says_it = true}};
 }
 
-Result<void> use_reservation(const Options& options, Cluster& cluster) {
+Result<void> use_reservation(const std::string& reservation, const std::vector<std::string>& partitions,
+                             Cluster& cluster) {
   const preflight::Identity identity = preflight::current_identity();
   // Only the accounting database knows the parents of the job's account.
-  const auto reservation =
-      slurm::require_reservation(cluster, options.text("reservation"), identity.user, {}, preflight::now_unix_s());
-  if (!reservation) return fail(reservation.error());
-  auto part = slurm::part_of(cluster, *reservation, partitions_of(options));
+  const auto found = slurm::require_reservation(cluster, reservation, identity.user, {}, preflight::now_unix_s());
+  if (!found) return fail(found.error());
+  auto part = slurm::part_of(cluster, *found, partitions);
   if (!part) return fail(part.error());
   cluster = *std::move(part);
   return {};
@@ -170,17 +169,17 @@ Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gp
   return std::move(reading->cluster);
 }
 
-Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
+Result<std::optional<Cluster>> read_cluster(const ClusterOptions& options, const Environment& environment,
                                             const GpuCatalogue& gpus, const LiveQuestion& question) {
   Result<Cluster> cluster;
-  if (options.has("cluster")) {
-    cluster = load_cluster(options.text("cluster"), gpus);
+  if (options.cluster.has()) {
+    cluster = load_cluster(*options.cluster, gpus);
     if (!cluster) return fail(cluster.error());
-  } else if (options.has("partition")) {
+  } else if (options.partition.has()) {
     cluster = ask_slurm(environment, gpus, question);
     if (!cluster) return fail(cluster.error());
-    warn_of_left_out(*cluster, partitions_of(options));
-    for (const std::string& partition : partitions_of(options))
+    warn_of_left_out(*cluster, partitions_of(options.partition));
+    for (const std::string& partition : partitions_of(options.partition))
       SAILOR_CHECK(slurm::require_partition(*cluster, partition));
   } else {
     return std::nullopt;
@@ -188,16 +187,17 @@ Result<std::optional<Cluster>> read_cluster(const Options& options, const Enviro
   return std::optional<Cluster>(std::move(*cluster));
 }
 
-Result<std::optional<Precision>> read_precision(const Options& options) {
-  if (!options.has("precision")) return std::nullopt;
-  const auto precision = parse_precision(options.text("precision"));
-  if (!precision) return fail(precision.error());
-  return std::optional(*precision);
+Result<std::optional<Precision>> read_precision(const OptionValue<std::string>& precision) {
+  if (!precision.has()) return std::nullopt;
+  const auto known = parse_precision(*precision);
+  if (!known) return fail(known.error());
+  return std::optional(*known);
 }
 
-Result<Profile> read_profile(const Options& options, const Environment& environment, const std::string& usual) {
-  auto store = usual.empty() ? required(options, "profile") : usual;
-  if (options.has("profile")) store = options.text("profile");
+Result<Profile> read_profile(const OptionValue<std::string>& profile, const Environment& environment,
+                             const std::string& usual) {
+  auto store = usual.empty() ? required(profile) : usual;
+  if (profile.has()) store = *profile;
   if (!store) return fail(store.error());
   auto data = load_profile(find_store(*store, environment));
   if (!data) return fail(data.error());

@@ -29,14 +29,21 @@ Option licenses();          ///< --licenses
 Option gpu_type();          ///< --gpu-type [NODES=]NAME, see gpu_type_rules()
 }  // namespace shared
 
-/// The value of a required option. Errors: usage, naming the option, if it is not given.
-Result<std::string> required(const Options& options, std::string_view name);
+/// The options that name the cluster: shared::cluster_file(), shared::partition().
+struct ClusterOptions {
+  OptionValue<std::string> cluster, partition;
+};
+
+/// The value of a required option, as the user wrote it. Errors: usage, naming the option, if it is not given.
+Result<std::string> required(const AnyOptionValue& option);
 
 /// The partitions of --partition, which may be a list; without duplicates.
-std::vector<std::string> partitions_of(const Options& options);
+std::vector<std::string> partitions_of(const OptionValue<std::string>& partition);
 
-/// --site, else the site file that names the cluster, else the generic one. The program must have the option.
-Result<slurm::Site> read_site(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+/// --site, else the site file that names the cluster, else the generic one. Warns of its GPUs that the catalogue does
+/// not have, unless that is the user's own (--gpus).
+Result<slurm::Site> read_site(const OptionValue<std::string>& site, const OptionValue<std::string>& catalogue_file,
+                              const Environment& environment, const GpuCatalogue& gpus,
                               const std::string& cluster_name);
 
 /// The path in SLURM_CONF; empty if it is not set.
@@ -65,23 +72,26 @@ void warn_of_left_out(const Cluster& cluster, const std::vector<std::string>& pa
 
 /// The rules of --gpu-type: the type of GPUs that is otherwise unknown, on all nodes or on those named. Errors: usage
 /// (not a GPU of the catalogue, or a list of nodes that cannot be read).
-Result<std::vector<slurm::GpuRule>> gpu_type_rules(const Options& options, const GpuCatalogue& gpus);
+Result<std::vector<slurm::GpuRule>> gpu_type_rules(const std::vector<std::string>& gpu_type, const GpuCatalogue& gpus);
 
 /// The rule that GPUs of otherwise unknown type are those of the plan, if the plan has GPUs of one type only; else
 /// none.
 std::vector<slurm::GpuRule> rules_of_plan(const Plan& plan, const GpuCatalogue& gpus);
 
-/// Keeps only the nodes of the reservation that --reservation names. Errors: those of slurm::require_reservation().
-Result<void> use_reservation(const Options& options, Cluster& cluster);
+/// Keeps only the nodes of the reservation, and of these partitions (none: of all). Errors: those of
+/// slurm::require_reservation().
+Result<void> use_reservation(const std::string& reservation, const std::vector<std::string>& partitions,
+                             Cluster& cluster);
 
 /// The cluster named by --cluster FILE, else read live from Slurm when --partition is given; std::nullopt without
 /// either. The partitions must exist, and those of a live cluster must be up.
-Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
+Result<std::optional<Cluster>> read_cluster(const ClusterOptions& options, const Environment& environment,
                                             const GpuCatalogue& gpus, const LiveQuestion& question = {});
 
 /// The value of --precision; std::nullopt if it is not given.
-Result<std::optional<Precision>> read_precision(const Options& options);
+Result<std::optional<Precision>> read_precision(const OptionValue<std::string>& precision);
 /// The store that --profile names (see find_store()), else `usual`; without either the option is missing.
-Result<Profile> read_profile(const Options& options, const Environment& environment, const std::string& usual = {});
+Result<Profile> read_profile(const OptionValue<std::string>& profile, const Environment& environment,
+                             const std::string& usual = {});
 
 }  // namespace sailor::apps

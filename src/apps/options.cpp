@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <optional>
 
 #include "apps/command_table.hpp"
 #include "core/text.hpp"
@@ -36,8 +37,7 @@ std::optional<std::string> problem_with(const Option& option, const std::string&
     const auto [stop, code] = std::from_chars(text.data(), end, whole);
     if (code == std::errc::result_out_of_range) return fmt::format("'{}' is too large", text);
     if (code != std::errc() || stop != end) return fmt::format("'{}' is no integer", text);
-    // Lists of integers are returned as int.
-    if (option.repeatable && (whole > std::numeric_limits<int>::max() || whole < std::numeric_limits<int>::min()))
+    if (option.narrow && (whole > std::numeric_limits<int>::max() || whole < std::numeric_limits<int>::min()))
       return fmt::format("'{}' is too large", text);
     value = static_cast<double>(whole);
   } else {
@@ -119,13 +119,107 @@ std::string quoted_if_text(const Option& option, const std::string& value) {
 
 }  // namespace
 
+void AnyOptionValue::check_declared() const {
+  if (!name_.empty()) return;
+  fmt::print(stderr, "sailor: the program reads an option that its table does not have\n");
+  std::abort();
+}
+
+void AnyOptionValue::assign(std::vector<std::string> words, ValueSource source) {
+  convert(words);
+  words_ = std::move(words);
+  source_ = source;
+}
+
+namespace {
+
+void convert_word(const std::string& word, bool& value) { value = word == "true"; }
+void convert_word(const std::string& word, std::string& value) { value = word; }
+void convert_word(const std::string& word, std::int64_t& value) { value = std::stoll(word); }
+void convert_word(const std::string& word, int& value) { value = std::stoi(word); }
+void convert_word(const std::string& word, double& value) {
+  std::from_chars(word.data(), word.data() + word.size(),
+                  value);  // std::stod would throw for subnormal numbers, and depends on the locale
+}
+
+template <typename T>
+struct IsList : std::false_type {};
+template <typename T>
+struct IsList<std::vector<T>> : std::true_type {
+  using item = T;
+};
+
+template <typename T>
+constexpr OptionType type_of() {
+  if constexpr (IsList<T>::value) return type_of<typename IsList<T>::item>();
+  if constexpr (std::is_same_v<T, bool>) return OptionType::flag;
+  if constexpr (std::is_same_v<T, double>) return OptionType::number;
+  if constexpr (std::is_integral_v<T>) return OptionType::integer;
+  return OptionType::text;
+}
+
+}  // namespace
+
+template <typename T>
+void OptionValue<T>::convert(const std::vector<std::string>& words) {
+  value_ = {};
+  if constexpr (IsList<T>::value)
+    for (const std::string& word : words) convert_word(word, value_.emplace_back());
+  else if (!words.empty())
+    convert_word(words.back(), value_);
+}
+
+template <typename T>
+Option option(OptionValue<T>& value, Option row) {
+  value.set_name(row.name);
+  row.value = &value;
+  row.type = type_of<T>();
+  row.repeatable = IsList<T>::value;
+  row.narrow = std::is_same_v<T, int> || std::is_same_v<T, std::vector<int>>;
+  return row;
+}
+
+template class OptionValue<bool>;
+template class OptionValue<std::string>;
+template class OptionValue<std::int64_t>;
+template class OptionValue<int>;
+template class OptionValue<double>;
+template class OptionValue<std::vector<std::string>>;
+template class OptionValue<std::vector<int>>;
+template Option option(OptionValue<bool>& value, Option row);
+template Option option(OptionValue<std::string>& value, Option row);
+template Option option(OptionValue<std::int64_t>& value, Option row);
+template Option option(OptionValue<int>& value, Option row);
+template Option option(OptionValue<double>& value, Option row);
+template Option option(OptionValue<std::vector<std::string>>& value, Option row);
+template Option option(OptionValue<std::vector<int>>& value, Option row);
+
+Positional positional(OptionValue<std::string>& value, Positional row) {
+  value.set_name(row.name);
+  row.value = &value;
+  return row;
+}
+
+Positional positional(OptionValue<std::vector<std::string>>& value, Positional row) {
+  value.set_name(row.name);
+  row.value = &value;
+  row.repeatable = true;
+  return row;
+}
+
 std::vector<Option> all_options(const CommandLine& line) {
   std::vector<Option> options = line.options;
-  options.push_back({.name = "config", .value_name = "FILE", .help = "TOML file with values for these options"});
-  options.push_back({.name = "print-config",
-                     .type = OptionType::flag,
-                     .help = "print every value and who set it, as TOML, and exit"});
-  options.push_back({.name = "verbose", .letter = 'v', .type = OptionType::flag, .help = "say more on stderr"});
+  const auto add = [&](auto member, Option row) {
+    CommonOptions unused;  // of a table that is only shown
+    row = option((line.common != nullptr ? line.common : &unused)->*member, std::move(row));
+    if (line.common == nullptr) row.value = nullptr;
+    options.push_back(std::move(row));
+  };
+  add(&CommonOptions::config,
+      {.name = "config", .value_name = "FILE", .help = "TOML file with values for these options"});
+  add(&CommonOptions::print_config,
+      {.name = "print-config", .help = "print every value and who set it, as TOML, and exit"});
+  add(&CommonOptions::verbose, {.name = "verbose", .letter = 'v', .help = "say more on stderr"});
   options.push_back({.name = "version", .letter = 'V', .type = OptionType::flag, .help = "print the version and exit"});
   options.push_back({.name = "help", .letter = 'h', .type = OptionType::flag, .help = "print this text and exit"});
   return options;
@@ -149,15 +243,16 @@ class Parser {
   Parser(const CommandLine& line, const Environment& environment)
       : line_(line), environment_(environment), table_(all_options(line)) {
     for (const Option& option : table_) {
-      Options::Value value{.option = option, .values = {}, .source = ValueSource::default_value};
+      Value value{.option = option, .words = {}, .source = ValueSource::default_value};
       if (!option.default_value.empty())
-        value.values = option.repeatable ? split(option.default_value, ',') : std::vector{option.default_value};
-      options_.values_.emplace(option.name, std::move(value));
+        value.words = option.repeatable ? split(option.default_value, ',') : std::vector{option.default_value};
+      values_.emplace(option.name, std::move(value));
     }
-    for (const Positional& positional : line.positionals) options_.positionals_[positional.name];
+    for (const Positional& positional : line.positionals) positionals_[positional.name];
   }
 
-  Result<Options> parse(const std::vector<std::string>& arguments) {
+  /// Sets the values that the rows point to, and the text of --print-config.
+  Result<void> parse(const std::vector<std::string>& arguments) {
     auto from_command_line = read_command_line(arguments);
     if (!from_command_line) return usage_error(from_command_line.error());
     // The path of the configuration file itself comes from the command line or the environment.
@@ -170,13 +265,25 @@ class Parser {
       if (auto read = read_config(config); !read) return usage_error(read.error());
     if (auto read = read_environment(); !read) return usage_error(read.error());
     for (const auto& [name, given] : *from_command_line) set(name, given, ValueSource::command_line);
-    if (!options_.flag("print-config"))
+    for (const auto& [name, value] : values_)
+      if (value.option.value != nullptr) value.option.value->assign(value.words, value.source);
+    if (!*line_.common->print_config)
       if (auto complete = check_positionals(); !complete) return usage_error(complete.error());
-    return std::move(options_);
+    for (const Positional& positional : line_.positionals) {
+      const std::vector<std::string>& words = positionals_.find(positional.name)->second;
+      positional.value->assign(words, words.empty() ? ValueSource::default_value : ValueSource::command_line);
+    }
+    line_.common->effective_values = print_config();
+    return {};
   }
 
  private:
   using Values = std::map<std::string, std::vector<std::string>, std::less<>>;
+  struct Value {
+    Option option;
+    std::vector<std::string> words;
+    ValueSource source = ValueSource::default_value;
+  };
 
   tl::unexpected<Error> usage_error(Error error) const {
     const std::string see = fmt::format("see {} --help", line_.program);
@@ -185,9 +292,9 @@ class Parser {
     return fail(std::move(error));
   }
 
-  void set(std::string_view name, std::vector<std::string> values, ValueSource source) {
-    Options::Value& value = options_.values_.find(name)->second;
-    value.values = std::move(values);
+  void set(std::string_view name, std::vector<std::string> words, ValueSource source) {
+    Value& value = values_.find(name)->second;
+    value.words = std::move(words);
     value.source = source;
   }
 
@@ -231,7 +338,7 @@ class Parser {
     }
     Values values;
     for (const auto& [name, given] : raw) {
-      const Option& option = options_.values_.find(name)->second.option;
+      const Option& option = values_.find(name)->second.option;
       const std::string where = "--" + name;
       if (given.size() > 1 && !option.repeatable && option.type != OptionType::flag)
         return fail(ErrorCode::usage,
@@ -249,7 +356,7 @@ class Parser {
   [[nodiscard]] bool is_option(const po::option& item) const {
     if (item.value.size() != 1 || item.original_tokens.size() != 2) return false;
     const std::string_view value(item.value.front());
-    return value.starts_with("--") && options_.values_.contains(value.substr(2, value.find('=') - 2));
+    return value.starts_with("--") && values_.contains(value.substr(2, value.find('=') - 2));
   }
 
   tl::unexpected<Error> unknown_option(std::string name) const {
@@ -279,7 +386,7 @@ class Parser {
     if (line_.positionals.empty() || !line_.positionals.back().behind_dashes) return arguments;
     const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
     if (dashes == arguments.end()) return arguments;
-    options_.positionals_.find(line_.positionals.back().name)->second.assign(dashes + 1, arguments.end());
+    positionals_.find(line_.positionals.back().name)->second.assign(dashes + 1, arguments.end());
     arguments.erase(dashes, arguments.end());
     return arguments;
   }
@@ -288,7 +395,7 @@ class Parser {
     std::size_t next = 0;
     for (const Positional& positional : line_.positionals) {
       if (positional.behind_dashes) continue;
-      auto& values = options_.positionals_.find(positional.name)->second;
+      auto& values = positionals_.find(positional.name)->second;
       while (next < rest.size() && (positional.repeatable || values.empty())) values.push_back(rest[next++]);
     }
     if (next == rest.size()) return {};
@@ -301,7 +408,7 @@ class Parser {
 
   Result<void> check_positionals() const {
     for (const Positional& positional : line_.positionals)
-      if (positional.required && options_.positional(positional.name).empty())
+      if (positional.required && positionals_.find(positional.name)->second.empty())
         return fail(ErrorCode::usage, fmt::format("{} is missing: {}", positional.name, positional.help));
     return {};
   }
@@ -340,118 +447,63 @@ class Parser {
     return {};
   }
 
+  [[nodiscard]] std::string print_config() const {
+    std::string output;
+    for (const auto& [name, value] : values_) {
+      if (not_configurable(name)) continue;
+      const std::string key = toml_key(name);
+      if (value.words.empty() && value.option.type != OptionType::flag) {
+        output += fmt::format("# {} is not set\n", key);
+        continue;
+      }
+      std::string shown;
+      if (value.option.type == OptionType::flag) {
+        shown = !value.words.empty() && value.words.back() == "true" ? "true" : "false";
+      } else if (value.option.repeatable) {
+        std::vector<std::string> parts;
+        for (const std::string& part : value.words) parts.push_back(quoted_if_text(value.option, part));
+        shown = fmt::format("[{}]", fmt::join(parts, ", "));
+      } else {
+        shown = quoted_if_text(value.option, value.words.back());
+      }
+      std::string who = "default";
+      if (value.source == ValueSource::config_file) who = "config file " + *line_.common->config;
+      if (value.source == ValueSource::environment) who = "environment " + environment_name(name);
+      if (value.source == ValueSource::command_line) who = "command line";
+      output += fmt::format("{} = {}  # {}\n", key, shown, who);
+    }
+    return output;
+  }
+
   const CommandLine& line_;
   const Environment& environment_;
   std::vector<Option> table_;
-  Options options_;
+  std::map<std::string, Value, std::less<>> values_;
+  Values positionals_;
 };
 
 bool not_configurable(std::string_view option) {
   return option == "config" || option == "print-config" || option == "version" || option == "help";
 }
 
-const Options::Value& Options::find(std::string_view name) const {
-  const auto found = values_.find(name);
-  if (found == values_.end()) {
-    fmt::print(stderr, "sailor: the program asked for an option '{}' that it did not declare\n", name);
-    std::abort();
-  }
-  return found->second;
-}
-
-bool Options::given(std::string_view name) const { return find(name).source != ValueSource::default_value; }
-bool Options::typed(std::string_view name) const { return find(name).source == ValueSource::command_line; }
-bool Options::has(std::string_view name) const { return !find(name).values.empty(); }
-
-bool Options::flag(std::string_view name) const {
-  const Value& value = find(name);
-  return !value.values.empty() && value.values.back() == "true";
-}
-
-std::string Options::text(std::string_view name) const {
-  const Value& value = find(name);
-  return value.values.empty() ? std::string() : value.values.back();
-}
-
-// The conversions cannot fail: values are checked when they are read, and tests check the defaults.
-std::int64_t Options::integer(std::string_view name) const {
-  const std::string value = text(name);
-  return value.empty() ? 0 : std::stoll(value);
-}
-
-double Options::number(std::string_view name) const {
-  const std::string text_value = text(name);
-  double value = 0.0;  // std::stod would throw for subnormal numbers, and depends on the locale
-  std::from_chars(text_value.data(), text_value.data() + text_value.size(), value);
-  return value;
-}
-
-std::vector<std::string> Options::texts(std::string_view name) const { return find(name).values; }
-
-std::vector<int> Options::integers(std::string_view name) const {
-  std::vector<int> numbers;
-  for (const std::string& value : find(name).values) numbers.push_back(std::stoi(value));
-  return numbers;
-}
-
-const std::vector<std::string>& Options::positional(std::string_view name) const {
-  const auto found = positionals_.find(name);
-  if (found == positionals_.end()) {
-    fmt::print(stderr, "sailor: the program asked for an argument '{}' that it did not declare\n", name);
-    std::abort();
-  }
-  return found->second;
-}
-
-std::string Options::print_config() const {
-  std::string output;
-  for (const auto& [name, value] : values_) {
-    if (not_configurable(name)) continue;
-    const std::string key = toml_key(name);
-    if (value.values.empty() && value.option.type != OptionType::flag) {
-      output += fmt::format("# {} is not set\n", key);
-      continue;
-    }
-    std::string shown;
-    if (value.option.type == OptionType::flag) {
-      shown = flag(name) ? "true" : "false";
-    } else if (value.option.repeatable) {
-      std::vector<std::string> parts;
-      for (const std::string& part : value.values) parts.push_back(quoted_if_text(value.option, part));
-      shown = fmt::format("[{}]", fmt::join(parts, ", "));
-    } else {
-      shown = quoted_if_text(value.option, value.values.back());
-    }
-    std::string who = "default";
-    if (value.source == ValueSource::config_file) who = "config file " + text("config");
-    if (value.source == ValueSource::environment) who = "environment " + environment_name(name);
-    if (value.source == ValueSource::command_line) who = "command line";
-    output += fmt::format("{} = {}  # {}\n", key, shown, who);
-  }
-  return output;
-}
-
-Result<std::optional<Options>> parse_options(const CommandLine& line, const std::vector<std::string>& arguments,
-                                             const Environment& environment) {
+Result<bool> parse_options(const CommandLine& line, const std::vector<std::string>& arguments,
+                           const Environment& environment) {
   // Handled first, so that help is available for a command line that is wrong elsewhere.
   for (const std::string& argument : arguments) {
     if (argument == "--") break;
     if (argument == "--help" || argument == "-h") {
       fmt::print("{}", help_text(line));
-      return std::nullopt;
+      return false;
     }
     if (argument == "--version" || argument == "-V") {
       fmt::print("{}", version_text(line.program.substr(0, line.program.find(' ')), arguments, environment, &line));
-      return std::nullopt;
+      return false;
     }
   }
-  auto options = Parser(line, environment).parse(arguments);
-  if (!options) return fail(options.error());
-  if (options->flag("print-config")) {
-    fmt::print("{}", options->print_config());
-    return std::nullopt;
-  }
-  return *std::move(options);
+  SAILOR_CHECK(Parser(line, environment).parse(arguments));
+  if (!*line.common->print_config) return true;
+  fmt::print("{}", line.common->effective_values);
+  return false;
 }
 
 namespace shared {
@@ -478,8 +530,8 @@ Option profile_store() {
   return {.name = "profile",
           .value_name = "STORE",
           .help =
-              "profile store: a folder of *.h5 files, one such file, or figures that come "
-              "with Sailor: published (others'), measured (ours, of H100 and H200)"};
+              "profile store: a folder of *.h5 files, one such file, or figures that come with Sailor: published "
+              "(others'), measured (ours, of H100 and H200)"};
 }
 Option site(const std::string& what) {
   return {.name = "site",
@@ -502,13 +554,8 @@ Option time_limit() {
           .help = "time limit of the job as Slurm writes it: minutes, H:MM:SS, D-HH or D-HH:MM:SS"};
 }
 Option nodes() {
-  return {.name = "nodes",
-          .letter = 'N',
-          .type = OptionType::integer,
-          .value_name = "N",
-          .help = "number of nodes",
-          .minimum = 1,
-          .maximum = 1 << 20};
+  return {
+      .name = "nodes", .letter = 'N', .value_name = "N", .help = "number of nodes", .minimum = 1, .maximum = 1 << 20};
 }
 Option format() {
   return {.name = "format",

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <new>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
@@ -73,16 +74,6 @@ bool is_first_task(const Environment& environment) {
   return true;
 }
 
-using Body = std::function<Result<int>(const Options&, const Environment&)>;
-
-/// Turns a body without an exit status into one with status 0.
-Body without_status(Result<void> (*body)(const Options& options, const Environment& environment)) {
-  return [body](const Options& options, const Environment& environment) -> Result<int> {
-    SAILOR_CHECK(body(options, environment));
-    return 0;
-  };
-}
-
 // Titles of columns, in the tables of all programs, that narrow terminals lose first, and last.
 constexpr std::string_view detail_columns =
     "95% of repetitions,buffers,cold backward,cold forward,copies,date,device,did not fit,fits,from,from layer,"
@@ -113,19 +104,19 @@ void fit_output_to_terminal(const CommandLine& line, const Environment& environm
               .key_columns = split(key_columns, ',')});
 }
 
-int run_command(const std::string& program, const CommandLine& line, const std::vector<std::string>& arguments,
-                const Body& body) {
+int run_command(const std::string& program, const Command& command, const std::vector<std::string>& arguments) {
+  const CommandLine& line = command.line;
   start_logging(program, false);
   const Environment environment = capture_environment();
   fit_output_to_terminal(line, environment);
-  auto options = parse_options(line, arguments, environment);
-  if (!options) {
-    if (line.one_per_rank && !is_first_task(environment)) return exit_status(options.error().code);
-    return report(program, options.error());
+  const auto parsed = parse_options(line, arguments, environment);
+  if (!parsed) {
+    if (line.one_per_rank && !is_first_task(environment)) return exit_status(parsed.error().code);
+    return report(program, parsed.error());
   }
-  if (!*options) return 0;
-  start_logging(program, (*options)->flag("verbose"));
-  const auto status = body(**options, environment);
+  if (!*parsed) return 0;
+  start_logging(program, *line.common->verbose);
+  const auto status = command.body(environment);
   if (status) return *status;
   std::fflush(stdout);  // data first, so that the message comes last on a terminal
   return report(program, status.error());
@@ -140,26 +131,17 @@ std::optional<int> generated(const ProgramReference& reference, const std::vecto
   return 0;
 }
 
-int run_single(int argc, char** argv, const CommandLine& line, const Body& body) {
-  return guarded(line.program, [&] {
-    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-    if (const auto status = generated({line.program, line.purpose, {line}}, arguments)) return *status;
-    return run_command(line.program, line, arguments, body);
-  });
-}
-
-std::string overview(const CommandFamily& family, const std::vector<SubCommand>& commands) {
+std::string overview(const CommandFamily& family, const std::vector<Command>& commands) {
   const std::string& program = family.program;
   std::string text = fmt::format("{0}: {1}\n\nUsage: {0} COMMAND [options]\n\nCommands:\n", program, family.purpose);
   std::size_t widest = 0;
-  for (const SubCommand& command : commands)
-    widest = std::max(widest, command.line.program.size() - program.size() - 1);
-  for (const SubCommand& command : commands) {
+  for (const Command& command : commands) widest = std::max(widest, command.line.program.size() - program.size() - 1);
+  for (const Command& command : commands) {
     const std::string name = command.line.program.substr(program.size() + 1);
     text += fmt::format("  {:<{}}  {}\n", name, widest, command.line.purpose);
   }
   text += family.more + "\nExamples:\n";
-  for (const SubCommand& command : commands)
+  for (const Command& command : commands)
     if (!command.line.examples.empty()) {
       const Example& example = command.line.examples.front();
       text += fmt::format("  # {}\n  {}\n", example.comment, example.command);
@@ -223,32 +205,31 @@ std::string find_store(const std::string& name, const Environment& environment) 
   return name;
 }
 
-std::string models_folder(const Options& options, const Environment& environment) {
-  return options.has("models") ? options.text("models") : profiles_folder(environment) + "/models";
+std::string models_folder(const OptionValue<std::string>& models, const Environment& environment) {
+  return models.has() ? *models : profiles_folder(environment) + "/models";
 }
 
 std::string frameworks_folder(const Environment& environment) { return profiles_folder(environment) + "/frameworks"; }
 
-std::string gpus_file(const Options& options, const Environment& environment) {
-  return options.has("gpus") ? options.text("gpus") : profiles_folder(environment) + "/gpus.toml";
+std::string gpus_file(const OptionValue<std::string>& gpus, const Environment& environment) {
+  return gpus.has() ? *gpus : profiles_folder(environment) + "/gpus.toml";
 }
 
-int run_program(int argc, char** argv, const CommandLine& line,
-                Result<void> (*body)(const Options& options, const Environment& environment)) {
-  return run_single(argc, argv, line, without_status(body));
+int run_program(int argc, char** argv, const Command& command) {
+  const CommandLine& line = command.line;
+  return guarded(line.program, [&] {
+    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    if (const auto status = generated({line.program, line.purpose, {line}}, arguments)) return *status;
+    return run_command(line.program, command, arguments);
+  });
 }
 
-int run_program(int argc, char** argv, const CommandLine& line,
-                Result<int> (*body)(const Options& options, const Environment& environment)) {
-  return run_single(argc, argv, line, body);
-}
-
-int run_program(int argc, char** argv, const CommandFamily& family, const std::vector<SubCommand>& commands) {
+int run_program(int argc, char** argv, const CommandFamily& family, const std::vector<Command>& commands) {
   const std::string& program = family.program;
   return guarded(program, [&] {
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     ProgramReference reference{program, family.purpose, {}};
-    for (const SubCommand& command : commands) reference.lines.push_back(command.line);
+    for (const Command& command : commands) reference.lines.push_back(command.line);
     if (const auto status = generated(reference, arguments)) return *status;
     const std::string hint = fmt::format("see {} --help", program);
     if (arguments.empty() && !family.more.empty()) arguments = {"--help"};
@@ -263,11 +244,11 @@ int run_program(int argc, char** argv, const CommandFamily& family, const std::v
       return 0;
     }
     std::vector<std::string> known;
-    for (const SubCommand& command : commands) {
+    for (const Command& command : commands) {
       known.push_back(command.line.program.substr(program.size() + 1));
       if (known.back() != name) continue;
       arguments.erase(arguments.begin());
-      return run_command(program, command.line, arguments, without_status(command.body));
+      return run_command(program, command, arguments);
     }
     known.insert(known.end(), family.other_commands.begin(), family.other_commands.end());
     const auto near = closest(name, known);

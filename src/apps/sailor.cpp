@@ -39,17 +39,21 @@ std::string count_of_parameters(double count) {
   return count >= 1e9 ? fmt::format("{:.2f} billion", count * 1e-9) : fmt::format("{:.1f} million", count * 1e-6);
 }
 
-CommandLine models_line() {
+struct ModelsOptions : CommonOptions {
+  OptionValue<std::string> format, models;
+};
+
+CommandLine models_line(ModelsOptions& options) {
   return {.program = "sailor models",
           .purpose = "lists the models that plans can name with --model",
-          .options = {list_format(), shared::models_folder()},
+          .options = {option(options.format, list_format()), option(options.models, shared::models_folder())},
           .examples = {{"sailor models", "the models that come with Sailor"},
                        {"sailor models --format json", "the same for a program to read"}},
           .notes = "Another model is described by a file: see sailor-model(5)."};
 }
 
-Result<void> list_models(const Options& options, const Environment& environment) {
-  const auto models = load_models(models_folder(options, environment));
+Result<void> list_models(const ModelsOptions& options, const Environment& environment) {
+  const auto models = load_models(models_folder(options.models, environment));
   if (!models) return fail(models.error());
   Table table({{"model", Align::left},
                {"parameters"},
@@ -61,7 +65,7 @@ Result<void> list_models(const Options& options, const Environment& environment)
                {"aliases", Align::left}});
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Model& model : *models) {
-    if (options.text("format") == "names") fmt::print("{}\n", model.name);
+    if (*options.format == "names") fmt::print("{}\n", model.name);
     table.add_row({model.name, count_of_parameters(static_cast<double>(model.total_parameters())),
                    fmt::to_string(model.blocks), fmt::to_string(model.hidden), fmt::to_string(model.attention_heads),
                    fmt::to_string(model.vocabulary), fmt::to_string(model.max_sequence_length), joined(model.aliases)});
@@ -76,16 +80,20 @@ Result<void> list_models(const Options& options, const Environment& environment)
                     {"max_sequence_length", model.max_sequence_length},
                     {"source", model.source}});
   }
-  if (options.text("format") == "table") fmt::print("{}", table.to_string());
-  if (options.text("format") == "json")
+  if (*options.format == "table") fmt::print("{}", table.to_string());
+  if (*options.format == "json")
     fmt::print("{}\n", nlohmann::ordered_json{{"schema_version", 1}, {"models", list}}.dump(2));
   return {};
 }
 
-CommandLine gpus_line() {
+struct GpusOptions : CommonOptions {
+  OptionValue<std::string> format, gpus;
+};
+
+CommandLine gpus_line(GpusOptions& options) {
   return {.program = "sailor gpus",
           .purpose = "lists the GPU types that plans and cluster.toml can name",
-          .options = {list_format(), shared::gpus_file()},
+          .options = {option(options.format, list_format()), option(options.gpus, shared::gpus_file())},
           .examples = {{"sailor gpus", "the types that come with Sailor"},
                        {"sailor gpus --format names", "their names only"}},
           .notes = "Rates are peak rates without sparsity. Prices are yours to set: see sailor-gpus(5)."};
@@ -96,8 +104,8 @@ std::string tera_flop(FlopPerSecond rate) {
   return rate.value() > 0.0 ? fmt::format("{:.4g}", rate.value() * 1e-12) : "-";
 }
 
-Result<void> list_gpus(const Options& options, const Environment& environment) {
-  const auto catalogue = GpuCatalogue::load(gpus_file(options, environment));
+Result<void> list_gpus(const GpusOptions& options, const Environment& environment) {
+  const auto catalogue = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!catalogue) return fail(catalogue.error());
   Table table({{"type", Align::left},
                {"memory"},
@@ -111,7 +119,7 @@ Result<void> list_gpus(const Options& options, const Environment& environment) {
                {"aliases", Align::left}});
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const GpuType& type : catalogue->types()) {
-    if (options.text("format") == "names") fmt::print("{}\n", type.name);
+    if (*options.format == "names") fmt::print("{}\n", type.name);
     table.add_row({type.name, type.memory.value() > 0.0 ? format_bytes(type.memory) : "-",
                    format_bandwidth(type.memory_bandwidth), tera_flop(type.peak_fp32), tera_flop(type.peak_tf32),
                    tera_flop(type.peak_bf16), tera_flop(type.peak_fp16), tera_flop(type.peak_fp8),
@@ -128,8 +136,8 @@ Result<void> list_gpus(const Options& options, const Environment& environment) {
                     {"price_usd_per_hour", type.price.value()},
                     {"source", type.source}});
   }
-  if (options.text("format") == "table") fmt::print("{}", table.to_string());
-  if (options.text("format") == "json")
+  if (*options.format == "table") fmt::print("{}", table.to_string());
+  if (*options.format == "json")
     fmt::print("{}\n", nlohmann::ordered_json{{"schema_version", 1}, {"gpus", list}}.dump(2));
   return {};
 }
@@ -171,6 +179,7 @@ int main(int argc, char** argv) {
     commands.emplace_back(program.name.substr(7));
     if (argc > 1 && commands.back() == argv[1]) return apps::start_program(std::string(program.name), argv + 1);
   }
-  return apps::run_program(argc, argv, {"sailor", apps::purpose_of("sailor"), commands, apps::program_list()},
-                           {{apps::models_line(), apps::list_models}, {apps::gpus_line(), apps::list_gpus}});
+  return apps::run_program(
+      argc, argv, {"sailor", apps::purpose_of("sailor"), commands, apps::program_list()},
+      {apps::command(apps::models_line, apps::list_models), apps::command(apps::gpus_line, apps::list_gpus)});
 }

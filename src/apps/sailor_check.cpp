@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 
 #include "apps/check/measure.hpp"
 #include "apps/devices.hpp"
@@ -45,90 +46,98 @@ using preflight::Outcome;
 using preflight::RankFacts;
 using runtime::MpiSession;
 
-CommandLine command_line() {
+struct CheckOptions : CommonOptions {
+  OptionValue<std::string> plan, software, format, write_to, device, node_facts, site, gpus;
+  OptionValue<bool> spare_nodes, strict, nhc;
+  OptionValue<double> slower_than_median, time_budget, timeout;
+  OptionValue<std::vector<std::string>> skip;
+  OptionValue<int> message, gpus_per_node;
+  OptionValue<std::int64_t> write_size;
+};
+
+CommandLine command_line(CheckOptions& options) {
   return {
       .program = "sailor-check",
       .purpose = purpose_of("sailor-check"),
-      .options = {{.name = "plan",
+      .options =
+          {option(options.plan,
+                  {.name = "plan",
                    .value_name = "FILE",
-                   .help = "compare GPUs and memory with this plan (plan.toml); must be readable on the nodes"},
+                   .help = "compare GPUs and memory with this plan (plan.toml); must be readable on the nodes"}),
+           option(options.spare_nodes,
                   {.name = "spare-nodes",
-                   .type = OptionType::flag,
-                   .help = "the step has more tasks than the plan has ranks: any of its nodes may have to hold some"},
-                  shared::node_facts(),
-                  shared::site("what healthy nodes reach"),
-                  {.name = "software",
-                   .value_name = "NAME",
-                   .help = "software environment of the site file whose variables must be set [default: the site's "
-                           "usual one]"},
-                  {.name = "slower-than-median",
-                   .type = OptionType::number,
-                   .value_name = "SHARE",
-                   .help = "by how much a rank or link may lag behind the median of those alike, 0 to 1 [default: the "
-                           "site's]",
-                   .minimum = 0,
-                   .maximum = 1},
-                  {.name = "skip",
-                   .value_name = "CHECK",
-                   .help = "leave out these checks",
-                   .repeatable = true,
-                   .choices = preflight::check_names()},
-                  {.name = "strict", .type = OptionType::flag, .help = "fail for warnings too (exit status 5)"},
-                  {.name = "format",
-                   .value_name = "FORMAT",
-                   .help = "how to write the result to stdout; json has all that was found out",
-                   .default_value = "table",
-                   .choices = {"table", "json"}},
+                   .help = "the step has more tasks than the plan has ranks: any of its nodes may have to hold some"}),
+           option(options.node_facts, shared::node_facts()),
+           option(options.site, shared::site("what healthy nodes reach")),
+           option(options.software, {.name = "software",
+                                     .value_name = "NAME",
+                                     .help = "software environment of the site file whose variables must be set "
+                                             "[default: the site's usual one]"}),
+           option(
+               options.slower_than_median,
+               {.name = "slower-than-median",
+                .value_name = "SHARE",
+                .help =
+                    "by how much a rank or link may lag behind the median of those alike, 0 to 1 [default: the site's]",
+                .minimum = 0,
+                .maximum = 1}),
+           option(options.skip, {.name = "skip",
+                                 .value_name = "CHECK",
+                                 .help = "leave out these checks",
+                                 .choices = preflight::check_names()}),
+           option(options.strict, {.name = "strict", .help = "fail for warnings too (exit status 5)"}),
+           option(options.format, {.name = "format",
+                                   .value_name = "FORMAT",
+                                   .help = "how to write the result to stdout; json has all that was found out",
+                                   .default_value = "table",
+                                   .choices = {"table", "json"}}),
+           option(options.time_budget,
                   {.name = "time-budget",
-                   .type = OptionType::number,
                    .value_name = "SECONDS",
                    .help = "time to measure for, seconds; what looks slow is measured again in as much",
                    .default_value = "6",
                    .minimum = 0.01,
-                   .maximum = 3600},
-                  {.name = "message",
-                   .type = OptionType::integer,
-                   .value_name = "BYTES",
-                   .help = "size of messages and of arrays that are summed, bytes",
-                   .default_value = "16777216",
-                   .minimum = 1024,
-                   .maximum = 1 << 30},
-                  {.name = "write-to",
-                   .value_name = "DIR",
-                   .help = "measure too how fast each node writes to this folder, that of the run or of its "
-                           "checkpoints, while all others do; nothing stays in it"},
-                  {.name = "write-size",
-                   .type = OptionType::integer,
-                   .value_name = "BYTES",
-                   .help = "how much each node writes there, bytes; it may take a minute and as long as at 20 MB/s "
-                           "before it is called a hang",
-                   .default_value = "67108864",
-                   .minimum = 4096,
-                   .maximum = 1e12},
-                  {.name = "timeout",
-                   .type = OptionType::number,
-                   .value_name = "SECONDS",
-                   .help = "name the ranks that give no sign of life for so long",
-                   .default_value = "60",
-                   .minimum = 0.1,
-                   .maximum = 86400},
+                   .maximum = 3600}),
+           option(options.message, {.name = "message",
+                                    .value_name = "BYTES",
+                                    .help = "size of messages and of arrays that are summed, bytes",
+                                    .default_value = "16777216",
+                                    .minimum = 1024,
+                                    .maximum = 1 << 30}),
+           option(options.write_to, {.name = "write-to",
+                                     .value_name = "DIR",
+                                     .help = "measure too how fast each node writes to this folder, that of the run or "
+                                             "of its checkpoints, while all others do; nothing stays in it"}),
+           option(options.write_size, {.name = "write-size",
+                                       .value_name = "BYTES",
+                                       .help = "how much each node writes there, bytes; it may take a minute and as "
+                                               "long as at 20 MB/s before it is called a hang",
+                                       .default_value = "67108864",
+                                       .minimum = 4096,
+                                       .maximum = 1e12}),
+           option(options.timeout, {.name = "timeout",
+                                    .value_name = "SECONDS",
+                                    .help = "name the ranks that give no sign of life for so long",
+                                    .default_value = "60",
+                                    .minimum = 0.1,
+                                    .maximum = 86400}),
+           option(options.device,
                   {.name = "device",
                    .value_name = "DEVICE",
                    .help = "what computes and exchanges messages; auto: GPUs if every rank has one, else CPUs",
                    .default_value = "auto",
-                   .choices = {"auto", "cpu", "gpu"}},
-                  {.name = "gpus-per-node",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "with --nhc: GPUs that the node must have [default: the job's, in a job; 1 with --device "
-                           "gpu; else whatever is there]",
-                   .minimum = 0,
-                   .maximum = 1024},
+                   .choices = {"auto", "cpu", "gpu"}}),
+           option(options.gpus_per_node, {.name = "gpus-per-node",
+                                          .value_name = "N",
+                                          .help = "with --nhc: GPUs that the node must have [default: the job's, in a "
+                                                  "job; 1 with --device gpu; else whatever is there]",
+                                          .minimum = 0,
+                                          .maximum = 1024}),
+           option(options.nhc,
                   {.name = "nhc",
-                   .type = OptionType::flag,
                    .help = "check this node alone, without MPI, and say so in one line: for administrators' health "
-                           "checks (exit status 0 fit or warnings only, 5 to be drained)"},
-                  shared::gpus_file()},
+                           "checks (exit status 0 fit or warnings only, 5 to be drained)"}),
+           option(options.gpus, shared::gpus_file())},
       .examples = {{"srun --mpi=pmix -N 2 --ntasks-per-node=1 sailor-check", "are the nodes fit?"},
                    {"srun --mpi=pmix -n 2 sailor-check --plan plan.toml", "and are they what a plan needs?"},
                    {"srun --mpi=pmix -n 2 sailor-check --write-to . --format json >check.json",
@@ -164,21 +173,21 @@ struct Inputs {
   std::optional<Plan> plan;
 };
 
-Result<Inputs> read_inputs(const Options& options, const Environment& environment) {
+Result<Inputs> read_inputs(const CheckOptions& options, const Environment& environment) {
   Inputs inputs;
-  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   inputs.gpus = *std::move(gpus);
-  auto site = slurm::choose_site(options.text("site"), value_of(environment, "SLURM_CLUSTER_NAME"),
-                                 sites_folder(environment), inputs.gpus);
+  auto site = slurm::choose_site(*options.site, value_of(environment, "SLURM_CLUSTER_NAME"), sites_folder(environment),
+                                 inputs.gpus);
   if (!site) return fail(site.error());
   inputs.site = *std::move(site);
-  if (options.has("slower-than-median")) inputs.site.check.slower_than_median = options.number("slower-than-median");
-  const auto software = slurm::choose_environment(inputs.site, options.text("software"));
+  if (options.slower_than_median.has()) inputs.site.check.slower_than_median = *options.slower_than_median;
+  const auto software = slurm::choose_environment(inputs.site, *options.software);
   if (!software) return fail(software.error());
   inputs.variables = slurm::variables_of(inputs.site, *software);
-  if (!options.has("plan")) return inputs;
-  const std::string path = options.text("plan");
+  if (!options.plan.has()) return inputs;
+  const std::string path = *options.plan;
   auto plan = load_plan(path);
   if (!plan) return fail(plan.error());
   SAILOR_CHECK(check_plan(*plan));
@@ -276,12 +285,12 @@ using Fabric = std::optional<Result<std::vector<preflight::FabricProvider>>>;
 
 /// Must run before MPI starts: not every MPI library tolerates processes that are started later. The ranks that do not
 /// ask wait in MPI's start for --timeout, and no longer.
-Fabric ask_fabric(const Options& options, const Environment& environment) {
+Fabric ask_fabric(const CheckOptions& options, const Environment& environment) {
   const std::string local = value_of(environment, "SLURM_LOCALID");
-  const std::vector<std::string> skip = options.texts("skip");
+  const std::vector<std::string> skip = *options.skip;
   if ((!local.empty() && local != "0") || std::find(skip.begin(), skip.end(), "fabric") != skip.end())
     return std::nullopt;
-  return preflight::ask_fabric(Seconds(std::min(10.0, options.number("timeout") / 2.0)));
+  return preflight::ask_fabric(Seconds(std::min(10.0, *options.timeout / 2.0)));
 }
 
 void add_fabric(const Result<std::vector<preflight::FabricProvider>>& found, RankFacts& facts) {
@@ -292,7 +301,7 @@ void add_fabric(const Result<std::vector<preflight::FabricProvider>>& found, Ran
 }
 
 /// Names what comes after the verdict: a look at the nodes that fail, or the training.
-void suggest_after(const Options& options, const Environment& environment, const preflight::Verdict& verdict) {
+void suggest_after(const CheckOptions& options, const Environment& environment, const preflight::Verdict& verdict) {
   std::vector<std::string> nodes;
   for (const preflight::NodeVerdict& node : verdict.nodes)
     if (node.outcome() == Outcome::fail) nodes.push_back(node.node);
@@ -300,32 +309,32 @@ void suggest_after(const Options& options, const Environment& environment, const
   if (!nodes.empty() && environment.contains("SLURM_JOB_ID"))
     commands.push_back(fmt::format("scontrol show node={}", shell_quote(fmt::format("{}", fmt::join(nodes, ",")))));
   if (!nodes.empty()) commands.emplace_back("sailor-check --nhc --format json  # on a node that failed");
-  if (verdict.outcome() != Outcome::fail && options.has("plan"))
-    commands.push_back(submit_command(options.text("plan")));
+  if (verdict.outcome() != Outcome::fail && options.plan.has()) commands.push_back(submit_command(*options.plan));
   suggest_next(commands);
 }
 
 /// Prints the verdict, as JSON or by `text`, and returns its outcome, with --strict applied.
-Outcome print_verdict(const Options& options, const Environment& environment, const preflight::Allocation& allocation,
+Outcome print_verdict(const CheckOptions& options, const Environment& environment,
+                      const preflight::Allocation& allocation,
                       const std::function<std::string(const preflight::Verdict& verdict)>& text) {
   const preflight::Verdict verdict = preflight::judge(allocation);
-  fmt::print("{}", options.text("format") == "json" ? preflight::report_json(verdict, allocation) : text(verdict));
+  fmt::print("{}", *options.format == "json" ? preflight::report_json(verdict, allocation) : text(verdict));
   std::fflush(stdout);  // before another rank leaves: a task that fails may end the step
-  if (options.text("format") == "table") suggest_after(options, environment, verdict);
+  if (*options.format == "table") suggest_after(options, environment, verdict);
   const Outcome outcome = verdict.outcome();
-  return options.flag("strict") && outcome == Outcome::warn ? Outcome::fail : outcome;
+  return *options.strict && outcome == Outcome::warn ? Outcome::fail : outcome;
 }
 
 /// The check from the first question to the verdict.
 class Check {
  public:
-  Check(const Options& options, const Environment& environment, const Fabric& fabric, const runtime::World& world)
+  Check(const CheckOptions& options, const Environment& environment, const Fabric& fabric, const runtime::World& world)
       : options_(options),
         environment_(environment),
         fabric_(fabric),
         world_(world),
-        watch_("sailor-check", world, Seconds(options.number("timeout"))) {
-    for (const std::string& name : options.texts("skip")) skip_.insert(name);
+        watch_("sailor-check", world, Seconds(*options.timeout)) {
+    for (const std::string& name : *options.skip) skip_.insert(name);
   }
 
   /// The exit status, the same on all ranks. Errors are agreed on.
@@ -349,12 +358,12 @@ class Check {
 
     watch_.enter("looking at its node and GPU");
     if (!skip_.contains("load")) load_ = measure_load(world_.control);
-    RankFacts facts = facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"),
-                                         options_.text("node-facts"), world_.control);
+    RankFacts facts =
+        facts_of_this_rank(*inputs, environment_, *options_.spare_nodes, *options_.node_facts, world_.control);
     facts.busy_cores = load_;
     if (fabric_) add_fabric(*fabric_, facts);
     SAILOR_CHECK(open(facts));
-    if (!options_.has("write-to")) facts.unknown.push_back({"writing", "no folder is named (--write-to DIR)"});
+    if (!options_.write_to.has()) facts.unknown.push_back({"writing", "no folder is named (--write-to DIR)"});
     measure(facts);
     watch_.enter("sending what it found out to rank 0");
     auto all = gather(world_.control, facts);
@@ -382,7 +391,7 @@ class Check {
   Result<void> open(RankFacts& facts) {
     constexpr Seconds longest_start{30.0};  // start of CUDA and NCCL
     watch_.enter("looking for a GPU to compute on", longest_start);
-    const std::string wanted = options_.text("device");
+    const std::string wanted = *options_.device;
     bool on_gpus = wanted == "gpu";
     if (wanted == "auto") {
       // The GPU module is large: it is not loaded where it has no use.
@@ -397,9 +406,8 @@ class Check {
       if (!usable && (with_gpu > 0.0 || facts.has_driver))
         facts.unknown.push_back({"speed", "of GPUs: no usable GPU: " + usable.error().what});
     }
-    auto opened =
-        open_device({.on_gpus = on_gpus, .precision = Precision::fp16, .timeout = Seconds(options_.number("timeout"))},
-                    environment_, world_.control);
+    auto opened = open_device({.on_gpus = on_gpus, .precision = Precision::fp16, .timeout = Seconds(*options_.timeout)},
+                              environment_, world_.control);
     if (!opened && on_gpus && wanted == "auto") {
       if (!runtime::is_reported_elsewhere(opened.error()))
         facts.unknown.push_back({"speed", "of GPUs: " + opened.error().what});
@@ -412,7 +420,7 @@ class Check {
 
   /// Measures, and keeps the best of all measurements in the facts.
   void measure(RankFacts& facts) {
-    const Seconds budget(options_.number("time-budget"));
+    const Seconds budget(*options_.time_budget);
     const int threads = opened_.gpu ? 0 : runtime::cpu::compute_threads(environment_);
     runtime::Device& device = *opened_.device;
     const auto throttles = preflight::thermal_throttles(facts.cores);
@@ -423,14 +431,14 @@ class Check {
     }
     if (!skip_.contains("links")) {
       watch_.enter("exchanging messages with other ranks", budget);
-      const Bytes message(static_cast<double>(options_.integer("message")));
+      const Bytes message(static_cast<double>(*options_.message));
       const preflight::JobSpeed speed =
           measure_links(opened_.world(world_), device, opened_.gpu.has_value(), nodes_, message, budget * 0.7);
       speed_ = speed_.links.empty() ? speed : better(std::move(speed_), speed);
     }
-    if (options_.has("write-to") && !skip_.contains("writing")) {
-      const std::string folder = std::filesystem::absolute(options_.text("write-to")).lexically_normal().string();
-      const Bytes amount(static_cast<double>(options_.integer("write-size")));
+    if (options_.write_to.has() && !skip_.contains("writing")) {
+      const std::string folder = std::filesystem::absolute(*options_.write_to).lexically_normal().string();
+      const Bytes amount(static_cast<double>(*options_.write_size));
       watch_.enter("writing to " + slurm::printable(folder), preflight::longest_writing(amount));
       const auto speed = measure_writing(world_.control, nodes_, folder, amount);
       facts.writing = facts.writing && speed ? better(*facts.writing, *speed) : speed;
@@ -439,7 +447,7 @@ class Check {
       facts.throttles_while_measuring = facts.throttles_while_measuring.value_or(0) + *after - *throttles;
   }
 
-  const Options& options_;
+  const CheckOptions& options_;
   const Environment& environment_;
   const Fabric& fabric_;
   runtime::World world_;
@@ -451,8 +459,8 @@ class Check {
   preflight::JobSpeed speed_;
 };
 
-Result<std::unique_ptr<MpiSession>> start_mpi(const Options& options, const Environment& environment) {
-  const double timeout = options.number("timeout");
+Result<std::unique_ptr<MpiSession>> start_mpi(const CheckOptions& options, const Environment& environment) {
+  const double timeout = *options.timeout;
   const std::string task = value_of(environment, "SLURM_PROCID");
   const runtime::Deadline deadline(Seconds(timeout),
                                    task.empty() || task == "0"
@@ -467,13 +475,14 @@ Result<std::unique_ptr<MpiSession>> start_mpi(const Options& options, const Envi
 /// sailor-check --nhc: one rank per GPU of this node; this process is all of them.
 class NodeHealth {
  public:
-  NodeHealth(const Options& options, const Environment& environment) : options_(options), environment_(environment) {}
+  NodeHealth(const CheckOptions& options, const Environment& environment)
+      : options_(options), environment_(environment) {}
 
   /// The exit status.
   Result<int> run() {
-    for (const char* const name : {"plan", "spare-nodes", "write-to"})
-      if (options_.given(name))
-        return fail(ErrorCode::usage, fmt::format("--nhc and --{} exclude each other", name),
+    for (const auto* option : OptionList{&options_.plan, &options_.spare_nodes, &options_.write_to})
+      if (option->given())
+        return fail(ErrorCode::usage, fmt::format("--nhc and --{} exclude each other", option->name()),
                     "start it without --nhc, with srun");
     const Fabric fabric = ask_fabric(options_, environment_);
     const auto inputs = read_inputs(options_, environment_);
@@ -488,8 +497,8 @@ class NodeHealth {
 
     std::set<std::string, std::less<>> skip{"plan",  "gpu-type", "gpu-visibility", "gpu-sharing",
                                             "cores", "numa",     "links",          "writing"};
-    for (const std::string& name : options_.texts("skip")) skip.insert(name);
-    RankFacts facts = facts_of_this_rank(*inputs, environment_, false, options_.text("node-facts"), control);
+    for (const std::string& name : *options_.skip) skip.insert(name);
+    RankFacts facts = facts_of_this_rank(*inputs, environment_, false, *options_.node_facts, control);
     if (!skip.contains("load")) facts.busy_cores = measure_load(control);
     if (fabric) add_fabric(*fabric, facts);
     const std::vector<RankFacts> ranks = by_gpu(facts, skip.contains("speed") ? nullptr : &control);
@@ -507,8 +516,8 @@ class NodeHealth {
 
  private:
   [[nodiscard]] std::int64_t least_gpus(const RankFacts& facts) const {
-    if (options_.has("gpus-per-node")) return options_.integer("gpus-per-node");
-    return std::max<std::int64_t>(facts.gpus_of_job.value_or(0), options_.text("device") == "gpu" ? 1 : 0);
+    if (options_.gpus_per_node.has()) return *options_.gpus_per_node;
+    return std::max<std::int64_t>(facts.gpus_of_job.value_or(0), *options_.device == "gpu" ? 1 : 0);
   }
 
   /// One rank per GPU, or a single one without GPUs. `control` measures; null: nothing is measured.
@@ -525,7 +534,7 @@ class NodeHealth {
       ranks.front().unknown.push_back({"speed", "of GPUs: no usable GPU: " + visible.error().what});
       return ranks;
     }
-    const Seconds each = Seconds(options_.number("time-budget")) / static_cast<double>(ranks.size());
+    const Seconds each = Seconds(*options_.time_budget) / static_cast<double>(ranks.size());
     for (std::size_t i = 0; i < visible->gpus.size(); ++i)
       for (RankFacts& rank : ranks) {
         const preflight::GpuFacts& gpu = rank.gpus[static_cast<std::size_t>(rank.local_rank)];
@@ -547,13 +556,13 @@ class NodeHealth {
     }
   }
 
-  const Options& options_;
+  const CheckOptions& options_;
   const Environment& environment_;
 };
 
-Result<int> run(const Options& options, const Environment& environment) {
-  if (options.flag("nhc")) return NodeHealth(options, environment).run();
-  if (options.given("gpus-per-node"))
+Result<int> run(const CheckOptions& options, const Environment& environment) {
+  if (*options.nhc) return NodeHealth(options, environment).run();
+  if (options.gpus_per_node.given())
     return fail(ErrorCode::usage, "--gpus-per-node goes with --nhc only", "compare with a plan (--plan) instead");
   const Fabric fabric = ask_fabric(options, environment);
   auto session = start_mpi(options, environment);
@@ -582,5 +591,5 @@ Result<int> run(const Options& options, const Environment& environment) {
 
 int main(int argc, char** argv) {
   sailor::apps::use_a_single_blas_thread(argv);
-  return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
+  return sailor::apps::run_program(argc, argv, sailor::apps::command(sailor::apps::command_line, sailor::apps::run));
 }

@@ -31,13 +31,18 @@ Positional checkpoint_positional() {
 
 // ---- list
 
-CommandLine list_line() {
+struct ListOptions : CommonOptions {
+  OptionValue<std::string> folder, format;
+};
+
+CommandLine list_line(ListOptions& options) {
   Option format = shared::format();
   format.choices = {"table", "json"};
   return {.program = "sailor-checkpoint list",
           .purpose = "shows the checkpoints of a folder, the newest first",
-          .positionals = {{.name = "FOLDER", .help = "where sailor-train keeps its checkpoints"}},
-          .options = {std::move(format)},
+          .positionals = {positional(options.folder,
+                                     {.name = "FOLDER", .help = "where sailor-train keeps its checkpoints"})},
+          .options = {option(options.format, format)},
           .examples = {{"sailor-checkpoint list checkpoints", "what is there"},
                        {"sailor-checkpoint list checkpoints --format json", "the same for programs"}},
           .notes =
@@ -59,8 +64,8 @@ nlohmann::ordered_json to_json(const CheckpointEntry& entry) {
   return json;
 }
 
-Result<void> list(const Options& options, const Environment&) {
-  const fs::path folder = options.positional("FOLDER").front();
+Result<void> list(const ListOptions& options, const Environment&) {
+  const fs::path folder = *options.folder;
   std::error_code code;
   if (!fs::is_directory(folder, code))
     return fail(ErrorCode::not_found, fmt::format("there is no folder '{}'", folder.string()),
@@ -71,7 +76,7 @@ Result<void> list(const Options& options, const Environment&) {
     return fail(ErrorCode::invalid_input,
                 fmt::format("'{}' is a checkpoint, not a folder of checkpoints", folder.string()),
                 "use sailor-checkpoint verify with it, or name the folder above it");
-  if (options.text("format") == "json") {
+  if (*options.format == "json") {
     auto json = nlohmann::ordered_json::array();
     for (const CheckpointEntry& entry : *entries) json.push_back(to_json(entry));
     fmt::print("{}\n", json.dump(2));
@@ -96,11 +101,15 @@ Result<void> list(const Options& options, const Environment&) {
 
 // ---- verify
 
-CommandLine verify_line() {
+struct VerifyOptions : CommonOptions {
+  OptionValue<std::string> checkpoint;
+};
+
+CommandLine verify_line(VerifyOptions& options) {
   return {
       .program = "sailor-checkpoint verify",
       .purpose = "reads a checkpoint whole and compares it with its checksums",
-      .positionals = {checkpoint_positional()},
+      .positionals = {positional(options.checkpoint, checkpoint_positional())},
       .examples = {{"sailor-checkpoint verify checkpoints", "the newest one"},
                    {"sailor-checkpoint verify checkpoints/iteration-00000000", "a certain one"}},
       .exit_statuses = {
@@ -109,9 +118,8 @@ CommandLine verify_line() {
 
 /// Calls `use` with the named checkpoint, or with the newest one of the named folder; for a folder it tries again if a
 /// training has removed that checkpoint meanwhile, since there is a newer one.
-Result<void> with_checkpoint(const Options& options,
+Result<void> with_checkpoint(const fs::path& named,
                              const std::function<Result<void>(CheckpointReader& reader, const fs::path& path)>& use) {
-  const fs::path named = options.positional("CHECKPOINT").front();
   while (true) {
     const auto path = runtime::resolve_checkpoint(named);
     if (!path) return fail(path.error());
@@ -122,8 +130,8 @@ Result<void> with_checkpoint(const Options& options,
   }
 }
 
-Result<void> verify(const Options& options, const Environment&) {
-  return with_checkpoint(options, [](CheckpointReader& reader, const fs::path& path) -> Result<void> {
+Result<void> verify(const VerifyOptions& options, const Environment&) {
+  return with_checkpoint(*options.checkpoint, [](CheckpointReader& reader, const fs::path& path) -> Result<void> {
     SAILOR_CHECK(reader.verify());
     const runtime::Manifest& manifest = reader.manifest();
     fmt::print("{}: good; iteration {}, model {}, {} in {} and {}\n", path.string(), manifest.iteration, manifest.model,
@@ -135,34 +143,42 @@ Result<void> verify(const Options& options, const Environment&) {
 
 // ---- export
 
-CommandLine export_line() {
-  return {.program = "sailor-checkpoint export",
-          .purpose = "writes the weights of a checkpoint for Hugging Face's transformers",
-          .positionals = {checkpoint_positional()},
-          .options = {{.name = "to",
-                       .value_name = "FOLDER",
-                       .help = "write config.json and model.safetensors there; it is made where it is missing"},
+struct ExportOptions : CommonOptions {
+  OptionValue<std::string> checkpoint, to, model, models;
+};
+
+CommandLine export_line(ExportOptions& options) {
+  return {
+      .program = "sailor-checkpoint export",
+      .purpose = "writes the weights of a checkpoint for Hugging Face's transformers",
+      .positionals = {positional(options.checkpoint, checkpoint_positional())},
+      .options = {option(options.to,
+                         {.name = "to",
+                          .value_name = "FOLDER",
+                          .help = "write config.json and model.safetensors there; it is made where it is missing"}),
+                  option(
+                      options.model,
                       {.name = "model",
                        .value_name = "NAME",
-                       .help = "the checkpoint's model, or a .toml file that describes it; default: the name it says"},
-                      shared::models_folder()},
-          .examples = {{"sailor-checkpoint export checkpoints --to exported", "the newest one"},
-                       {"sailor-checkpoint export checkpoints/iteration-00000000 --model tiny-gpt --to exported",
-                        "a certain one, of this model"}},
-          .notes =
-              "Models that are an OPT, GPT-Neo, GPT-2, LLaMA or Mixtral can be exported, in fp32.\n"
-              "from_pretrained(FOLDER) reads them; a tokenizer is not written."};
+                       .help = "the checkpoint's model, or a .toml file that describes it; default: the name it says"}),
+                  option(options.models, shared::models_folder())},
+      .examples = {{"sailor-checkpoint export checkpoints --to exported", "the newest one"},
+                   {"sailor-checkpoint export checkpoints/iteration-00000000 --model tiny-gpt --to exported",
+                    "a certain one, of this model"}},
+      .notes =
+          "Models that are an OPT, GPT-Neo, GPT-2, LLaMA or Mixtral can be exported, in fp32.\n"
+          "from_pretrained(FOLDER) reads them; a tokenizer is not written."};
 }
 
-Result<void> export_model(const Options& options, const Environment& environment) {
-  const std::string to = options.text("to");
+Result<void> export_model(const ExportOptions& options, const Environment& environment) {
+  const std::string to = *options.to;
   if (to.empty()) return fail(ErrorCode::usage, "--to is missing", "say where to: --to FOLDER");
-  return with_checkpoint(options, [&](CheckpointReader& reader, const fs::path&) -> Result<void> {
-    const std::string name = options.has("model") ? options.text("model") : reader.manifest().model;
-    auto model = find_model(name, models_folder(options, environment));
+  return with_checkpoint(*options.checkpoint, [&](CheckpointReader& reader, const fs::path&) -> Result<void> {
+    const std::string name = options.model.has() ? *options.model : reader.manifest().model;
+    auto model = find_model(name, models_folder(options.models, environment));
     if (!model) {
       Error error = model.error();
-      if (!options.has("model")) error.hint = "say which file describes it: --model FILE.toml";
+      if (!options.model.has()) error.hint = "say which file describes it: --model FILE.toml";
       return fail(std::move(error));
     }
     SAILOR_CHECK(runtime::export_hugging_face(reader, *model, to));
@@ -174,34 +190,38 @@ Result<void> export_model(const Options& options, const Environment& environment
 
 // ---- import
 
-CommandLine import_line() {
+struct ImportOptions : CommonOptions {
+  OptionValue<std::string> folder, model, models, output;
+};
+
+CommandLine import_line(ImportOptions& options) {
   Option model = shared::model();
   model.help = "the model that the folder has: a name, or a .toml file";
-  return {
-      .program = "sailor-checkpoint import",
-      .purpose = "makes a checkpoint to start from of a model of Hugging Face's transformers",
-      .positionals = {{.name = "FOLDER", .help = "has config.json and model.safetensors (or several, and an index)"}},
-      .options = {std::move(model),
-                  shared::models_folder(),
-                  {.name = "output",
-                   .letter = 'o',
-                   .value_name = "CHECKPOINT",
-                   .help = "the checkpoint's folder, which must not be there yet"}},
-      .examples = {{"sailor-checkpoint import gpt2-tiny --model tiny-gpt --output start/iteration-00000000",
-                    "weights to start from"}},
-      .notes =
-          "Reads F32, BF16 and F16. config.json must describe the model, and every tensor must be known. The\n"
-          "checkpoint is of iteration 0, with an optimizer that has seen nothing."};
+  return {.program = "sailor-checkpoint import",
+          .purpose = "makes a checkpoint to start from of a model of Hugging Face's transformers",
+          .positionals = {positional(
+              options.folder,
+              {.name = "FOLDER", .help = "has config.json and model.safetensors (or several, and an index)"})},
+          .options = {option(options.model, model), option(options.models, shared::models_folder()),
+                      option(options.output, {.name = "output",
+                                              .letter = 'o',
+                                              .value_name = "CHECKPOINT",
+                                              .help = "the checkpoint's folder, which must not be there yet"})},
+          .examples = {{"sailor-checkpoint import gpt2-tiny --model tiny-gpt --output start/iteration-00000000",
+                        "weights to start from"}},
+          .notes =
+              "Reads F32, BF16 and F16. config.json must describe the model, and every tensor must be known. The\n"
+              "checkpoint is of iteration 0, with an optimizer that has seen nothing."};
 }
 
-Result<void> import_model(const Options& options, const Environment& environment) {
-  const std::string output = options.text("output");
+Result<void> import_model(const ImportOptions& options, const Environment& environment) {
+  const std::string output = *options.output;
   if (output.empty()) return fail(ErrorCode::usage, "--output is missing", "say where to: --output CHECKPOINT");
-  if (options.text("model").empty())
+  if (options.model->empty())
     return fail(ErrorCode::usage, "--model is missing", "say what the folder has: --model NAME");
-  auto model = find_model(options.text("model"), models_folder(options, environment));
+  auto model = find_model(*options.model, models_folder(options.models, environment));
   if (!model) return fail(model.error());
-  SAILOR_CHECK(runtime::import_hugging_face(options.positional("FOLDER").front(), *model, output));
+  SAILOR_CHECK(runtime::import_hugging_face(*options.folder, *model, output));
   fmt::print("{}: {}, {} parameters\n", output, model->name, model->total_parameters());
   suggest_next({fmt::format("sailor-checkpoint verify {}", shell_quote(output)),
                 fmt::format("sailor-submit plan.toml --data PREFIX --iterations N --train-option={}",
@@ -215,9 +235,8 @@ Result<void> import_model(const Options& options, const Environment& environment
 
 int main(int argc, char** argv) {
   namespace apps = sailor::apps;
-  return apps::run_program(argc, argv, {"sailor-checkpoint", apps::purpose_of("sailor-checkpoint"), {}, ""},
-                           {{apps::list_line(), apps::list},
-                            {apps::verify_line(), apps::verify},
-                            {apps::export_line(), apps::export_model},
-                            {apps::import_line(), apps::import_model}});
+  return apps::run_program(
+      argc, argv, {"sailor-checkpoint", apps::purpose_of("sailor-checkpoint"), {}, ""},
+      {apps::command(apps::list_line, apps::list), apps::command(apps::verify_line, apps::verify),
+       apps::command(apps::export_line, apps::export_model), apps::command(apps::import_line, apps::import_model)});
 }

@@ -33,81 +33,81 @@ namespace sailor::apps {
 
 namespace {
 
-CommandLine command_line() {
+struct ControllerOptions : CommonOptions {
+  OptionValue<std::string> folder, plan, copies, profile, cluster, models, framework, gpus;
+  OptionValue<double> silence, wait, planning_time, min_gain, switch_time;
+  OptionValue<int> min_ranks, max_ranks, port;
+};
+
+CommandLine command_line(ControllerOptions& options) {
   return {
       .program = "sailor-controller",
       .purpose = purpose_of("sailor-controller"),
-      .positionals = {{.name = "FOLDER",
-                       .help =
-                           "of the training, on a file system that all nodes see: ranks find the controller by it"}},
+      .positionals = {positional(
+          options.folder,
+          {.name = "FOLDER",
+           .help = "of the training, on a file system that all nodes see: ranks find the controller by it"})},
       .options =
-          {{.name = "plan", .value_name = "FILE", .help = "the plan to begin with (plan.toml)"},
-           {.name = "profile",
-            .value_name = "STORE",
-            .help = "plan anew for the devices that are there, with these measurements; without, the plan's own "
-                    "pipelines become fewer or more"},
-           shared::cluster_file(),
-           shared::models_folder(),
-           shared::framework(),
-           shared::gpus_file(),
-           {.name = "copies",
-            .value_name = "WHEN",
-            .help =
-                "keep state that only one rank has in the memory of another node, too, so that its loss costs one "
-                "iteration at most: auto (where no replica on another node has it and, by --profile, iterations get "
-                "at most 10 % longer) or never (the newest checkpoint counts then)",
-            .default_value = "auto",
-            .choices = {"auto", "never"}},
-           {.name = "min-ranks",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "with fewer devices the training waits for more",
-            .default_value = "1",
-            .minimum = 1},
-           {.name = "max-ranks",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "use no more devices than that; 0: all that come",
-            .default_value = "0",
-            .minimum = 0},
-           {.name = "silence",
-            .type = OptionType::number,
-            .value_name = "SECONDS",
-            .help = "a rank that is not heard of for longer is lost; ranks report every second",
-            .default_value = "5",
-            .minimum = 2,
-            .maximum = 3600},
-           {.name = "wait",
-            .type = OptionType::number,
-            .value_name = "SECONDS",
-            .help = "wait so long for devices that are missing, at the start and later",
-            .default_value = "600",
-            .minimum = 1},
-           {.name = "planning-time",
-            .type = OptionType::number,
-            .value_name = "SECONDS",
-            .help = "with --profile: search for a plan for so long at most",
-            .default_value = "3",
-            .minimum = 0.1},
-           {.name = "min-gain",
-            .type = OptionType::number,
-            .value_name = "SHARE",
-            .help = "of planned changes: so much more throughput must be gained, as a share of today's",
-            .default_value = "0.02",
-            .minimum = 0},
-           {.name = "switch-time",
-            .type = OptionType::number,
-            .value_name = "SECONDS",
-            .help = "of planned changes: what one costs; the training must end sooner all the same",
-            .default_value = "3",
-            .minimum = 0},
-           {.name = "port",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "listen on this TCP port; 0: any",
-            .default_value = "0",
-            .minimum = 0,
-            .maximum = 65535}},
+          {option(options.plan, {.name = "plan", .value_name = "FILE", .help = "the plan to begin with (plan.toml)"}),
+           option(options.profile, {.name = "profile",
+                                    .value_name = "STORE",
+                                    .help = "plan anew for the devices that are there, with these measurements; "
+                                            "without, the plan's own pipelines become fewer or more"}),
+           option(options.cluster, shared::cluster_file()), option(options.models, shared::models_folder()),
+           option(options.framework, shared::framework()), option(options.gpus, shared::gpus_file()),
+           option(
+               options.copies,
+               {.name = "copies",
+                .value_name = "WHEN",
+                .help = "keep state that only one rank has in the memory of another node, too, so that its loss costs "
+                        "one iteration at most: auto (where no replica on another node has it and, by --profile, "
+                        "iterations get at most 10 % longer) or never (the newest checkpoint counts then)",
+                .default_value = "auto",
+                .choices = {"auto", "never"}}),
+           option(options.min_ranks, {.name = "min-ranks",
+                                      .value_name = "N",
+                                      .help = "with fewer devices the training waits for more",
+                                      .default_value = "1",
+                                      .minimum = 1}),
+           option(options.max_ranks, {.name = "max-ranks",
+                                      .value_name = "N",
+                                      .help = "use no more devices than that; 0: all that come",
+                                      .default_value = "0",
+                                      .minimum = 0}),
+           option(options.silence, {.name = "silence",
+                                    .value_name = "SECONDS",
+                                    .help = "a rank that is not heard of for longer is lost; ranks report every second",
+                                    .default_value = "5",
+                                    .minimum = 2,
+                                    .maximum = 3600}),
+           option(options.wait, {.name = "wait",
+                                 .value_name = "SECONDS",
+                                 .help = "wait so long for devices that are missing, at the start and later",
+                                 .default_value = "600",
+                                 .minimum = 1}),
+           option(options.planning_time, {.name = "planning-time",
+                                          .value_name = "SECONDS",
+                                          .help = "with --profile: search for a plan for so long at most",
+                                          .default_value = "3",
+                                          .minimum = 0.1}),
+           option(options.min_gain,
+                  {.name = "min-gain",
+                   .value_name = "SHARE",
+                   .help = "of planned changes: so much more throughput must be gained, as a share of today's",
+                   .default_value = "0.02",
+                   .minimum = 0}),
+           option(options.switch_time,
+                  {.name = "switch-time",
+                   .value_name = "SECONDS",
+                   .help = "of planned changes: what one costs; the training must end sooner all the same",
+                   .default_value = "3",
+                   .minimum = 0}),
+           option(options.port, {.name = "port",
+                                 .value_name = "N",
+                                 .help = "listen on this TCP port; 0: any",
+                                 .default_value = "0",
+                                 .minimum = 0,
+                                 .maximum = 65535})},
       .examples = {{"sailor-controller run --plan plan.toml --profile store --cluster cluster.toml",
                     "in the job script, in the background, before srun starts the ranks"},
                    {"srun --no-kill --kill-on-bad-exit=0 --mpi=none sailor-train plan.toml --elastic run --data corpus",
@@ -185,31 +185,31 @@ Result<Plan> adapt(const Plan& given, const Plan& before, std::span<const elasti
   return of_before;
 }
 
-Result<std::optional<Planning>> read_planning(const Options& options, const Environment& environment,
+Result<std::optional<Planning>> read_planning(const ControllerOptions& options, const Environment& environment,
                                               const Plan& plan) {
-  if (!options.has("profile")) return std::nullopt;
-  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  if (!options.profile.has()) return std::nullopt;
+  auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
-  auto model = find_model(plan, models_folder(options, environment));
+  auto model = find_model(plan, models_folder(options.models, environment));
   if (!model) return fail(model.error());
-  auto profile = read_profile(options, environment);
+  auto profile = read_profile(options.profile, environment);
   if (!profile) return fail(profile.error());
-  auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+  auto framework = simulator::find_framework(*options.framework, frameworks_folder(environment));
   if (!framework) return fail(framework.error());
   Cluster cluster;
-  if (options.has("cluster")) {
-    auto read = load_cluster(options.text("cluster"), *gpus);
+  if (options.cluster.has()) {
+    auto read = load_cluster(*options.cluster, *gpus);
     if (!read) return fail(read.error());
     cluster = *std::move(read);
   }
   return Planning{*std::move(model),     *std::move(profile), *std::move(gpus),
-                  *std::move(framework), std::move(cluster),  Seconds(options.number("planning-time"))};
+                  *std::move(framework), std::move(cluster),  Seconds(*options.planning_time)};
 }
 
-Result<int> run(const Options& options, const Environment& environment) {
-  if (!options.has("plan")) return fail(ErrorCode::usage, "--plan is missing", "make one with sailor-plan");
-  const std::filesystem::path folder = options.positional("FOLDER").front();
-  auto plan = load_plan(options.text("plan"));
+Result<int> run(const ControllerOptions& options, const Environment& environment) {
+  if (!options.plan.has()) return fail(ErrorCode::usage, "--plan is missing", "make one with sailor-plan");
+  const std::filesystem::path folder = *options.folder;
+  auto plan = load_plan(*options.plan);
   if (!plan) return fail(plan.error());
   std::error_code code;
   std::filesystem::create_directories(folder, code);
@@ -221,7 +221,7 @@ Result<int> run(const Options& options, const Environment& environment) {
   suggest_next(
       {fmt::format("{}sailor-train {} --elastic {} --data PREFIX  # in other terminals: the ranks",
                    environment.contains("SLURM_JOB_ID") ? "srun --no-kill --kill-on-bad-exit=0 --mpi=none " : "",
-                   shell_quote(options.text("plan")), shell_quote(folder.string()))});
+                   shell_quote(*options.plan), shell_quote(folder.string()))});
   elastic::ControllerSettings settings{.folder = folder,
                                        .plan = *std::move(plan),
                                        .make_plan =
@@ -230,18 +230,18 @@ Result<int> run(const Options& options, const Environment& environment) {
                                              return *planning ? plan_anew(**planning, before, members, is_interrupted)
                                                               : adapt(given, before, members);
                                            },
-                                       .min_ranks = static_cast<int>(options.integer("min-ranks")),
-                                       .max_ranks = static_cast<int>(options.integer("max-ranks")),
-                                       .silence = Seconds(options.number("silence")),
-                                       .patience = Seconds(options.number("wait")),
-                                       .min_gain = options.number("min-gain"),
-                                       .switch_time = Seconds(options.number("switch-time")),
+                                       .min_ranks = *options.min_ranks,
+                                       .max_ranks = *options.max_ranks,
+                                       .silence = Seconds(*options.silence),
+                                       .patience = Seconds(*options.wait),
+                                       .min_gain = *options.min_gain,
+                                       .switch_time = Seconds(*options.switch_time),
                                        .copies =
                                            [&](const Plan& now, const std::vector<std::string>& hosts) {
-                                             if (options.text("copies") == "never") return false;
+                                             if (*options.copies == "never") return false;
                                              return !*planning || copies_pay(**planning, now, hosts);
                                            },
-                                       .port = static_cast<int>(options.integer("port")),
+                                       .port = *options.port,
                                        .say =
                                            [](const std::string& line) {
                                              fmt::print("# {}\n", line);
@@ -265,5 +265,5 @@ Result<int> run(const Options& options, const Environment& environment) {
 
 int main(int argc, char** argv) {
   namespace apps = sailor::apps;
-  return apps::run_program(argc, argv, apps::command_line(), apps::run);
+  return apps::run_program(argc, argv, apps::command(apps::command_line, apps::run));
 }

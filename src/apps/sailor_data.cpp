@@ -30,44 +30,57 @@ Option output_option(std::string help) {
   return {.name = "output", .letter = 'o', .value_name = "PREFIX", .help = std::move(help)};
 }
 
-CommandLine bytes_line() {
+struct BytesOptions : CommonOptions {
+  OptionValue<std::vector<std::string>> file;
+  OptionValue<std::string> output;
+};
+
+CommandLine bytes_line(BytesOptions& options) {
   return {.program = "sailor-data bytes",
           .purpose = "makes a token file from texts, one token per byte and one document per file",
-          .positionals = {{.name = "FILE", .help = "a text; each file becomes a document", .repeatable = true}},
-          .options = {output_option("write PREFIX.bin and PREFIX.idx (Megatron-LM's format, uint8 tokens)")},
+          .positionals = {positional(options.file, {.name = "FILE", .help = "a text; each file becomes a document"})},
+          .options = {option(options.output,
+                             output_option("write PREFIX.bin and PREFIX.idx (Megatron-LM's format, uint8 tokens)"))},
           .examples = {{"sailor-data bytes --output corpus README.md", "the smallest corpus there is"},
                        {"sailor-data bytes --output corpus texts/*.txt", "a document per file"},
                        {"srun --mpi=pmix -n 2 sailor-train plan.toml --data corpus --iterations 100", "train on it"}},
           .notes = "The model needs a vocabulary of 256 or more. Documents are below 2 GiB each."};
 }
 
-CommandLine bpe_line() {
+struct BpeOptions : CommonOptions {
+  OptionValue<std::vector<std::string>> file;
+  OptionValue<std::string> output, tokenizer, vocabulary, merges, begin_of_document, end_of_document, json_key;
+};
+
+CommandLine bpe_line(BpeOptions& options) {
   return {
       .program = "sailor-data bpe",
       .purpose = "makes a token file from texts with a byte-level BPE vocabulary, as GPT-2, LLaMA-3 and Qwen have",
-      .positionals = {{.name = "FILE",
-                       .help = "a text, which becomes a document; of .json and .jsonl files each line is an object "
-                               "whose text becomes one",
-                       .repeatable = true}},
-      .options = {output_option("write PREFIX.bin and PREFIX.idx (Megatron-LM's format)"),
-                  {.name = "tokenizer",
-                   .value_name = "FILE",
-                   .help = "tokenizer.json of Hugging Face's tokenizers, which divides text as that of GPT-2, "
-                           "LLaMA-3 or Qwen2 to Qwen3, or instead"},
-                  {.name = "vocabulary", .value_name = "FILE", .help = "vocab.json of GPT-2, and"},
-                  {.name = "merges", .value_name = "FILE", .help = "merges.txt of GPT-2"},
-                  {.name = "begin-of-document",
-                   .value_name = "TOKEN",
-                   .help = "token before each document; none: there is none [default: what the post-processor of "
-                           "tokenizer.json puts there, as LLaMA-3's <|begin_of_text|>]"},
-                  {.name = "end-of-document",
-                   .value_name = "TOKEN",
-                   .help = "token behind each document; none: there is none [default: what the post-processor of "
-                           "tokenizer.json puts there, or <|endoftext|>, or <|end_of_text|>]"},
-                  {.name = "json-key",
-                   .value_name = "KEY",
-                   .help = "where a line of JSON has its text",
-                   .default_value = "text"}},
+      .positionals = {positional(options.file, {.name = "FILE",
+                                                .help = "a text, which becomes a document; of .json and .jsonl files "
+                                                        "each line is an object whose text becomes one"})},
+      .options = {option(options.output, output_option("write PREFIX.bin and PREFIX.idx (Megatron-LM's format)")),
+                  option(options.tokenizer, {.name = "tokenizer",
+                                             .value_name = "FILE",
+                                             .help = "tokenizer.json of Hugging Face's tokenizers, which divides text "
+                                                     "as that of GPT-2, LLaMA-3 or Qwen2 to Qwen3, or instead"}),
+                  option(options.vocabulary,
+                         {.name = "vocabulary", .value_name = "FILE", .help = "vocab.json of GPT-2, and"}),
+                  option(options.merges, {.name = "merges", .value_name = "FILE", .help = "merges.txt of GPT-2"}),
+                  option(options.begin_of_document,
+                         {.name = "begin-of-document",
+                          .value_name = "TOKEN",
+                          .help = "token before each document; none: there is none [default: what the post-processor "
+                                  "of tokenizer.json puts there, as LLaMA-3's <|begin_of_text|>]"}),
+                  option(options.end_of_document,
+                         {.name = "end-of-document",
+                          .value_name = "TOKEN",
+                          .help = "token behind each document; none: there is none [default: what the post-processor "
+                                  "of tokenizer.json puts there, or <|endoftext|>, or <|end_of_text|>]"}),
+                  option(options.json_key, {.name = "json-key",
+                                            .value_name = "KEY",
+                                            .help = "where a line of JSON has its text",
+                                            .default_value = "text"})},
       .examples = {{"sailor-data bpe --tokenizer tokenizer.json --output tokens texts/*.txt",
                     "with the tokenizer of a model from Hugging Face"},
                    {"sailor-data bpe --vocabulary vocab.json --merges merges.txt --output tokens documents.jsonl",
@@ -81,15 +94,15 @@ CommandLine bpe_line() {
           "has less than\n2^31 tokens, a line of JSON less than 1 GiB."};
 }
 
-Result<std::string> output_prefix(const Options& options) {
-  std::string prefix = options.text("output");
+Result<std::string> output_prefix(const OptionValue<std::string>& output) {
+  std::string prefix = *output;
   if (prefix.empty()) return fail(ErrorCode::usage, "--output is missing", "say where to: --output PREFIX");
   return prefix;
 }
 
-std::vector<std::filesystem::path> input_files(const Options& options) {
+std::vector<std::filesystem::path> input_files(const std::vector<std::string>& names) {
   std::vector<std::filesystem::path> files;
-  for (const std::string& name : options.positional("FILE")) files.emplace_back(name);
+  for (const std::string& name : names) files.emplace_back(name);
   return files;
 }
 
@@ -99,10 +112,10 @@ void suggest_training(const std::string& prefix, std::int64_t vocabulary) {
                 fmt::format("sailor-submit plan.toml --data {} --iterations 100", shell_quote(prefix))});
 }
 
-Result<void> make_bytes(const Options& options, const Environment&) {
-  const auto prefix = output_prefix(options);
+Result<void> make_bytes(const BytesOptions& options, const Environment&) {
+  const auto prefix = output_prefix(options.output);
   if (!prefix) return fail(prefix.error());
-  SAILOR_CHECK(runtime::write_byte_tokens(*prefix, input_files(options)));
+  SAILOR_CHECK(runtime::write_byte_tokens(*prefix, input_files(*options.file)));
   const auto written = runtime::TokenFile::open(*prefix);
   if (!written) return fail(written.error());
   fmt::print("{0}.bin, {0}.idx: {1}, {2} tokens\n", *prefix,
@@ -111,47 +124,47 @@ Result<void> make_bytes(const Options& options, const Environment&) {
   return {};
 }
 
-Result<BpeVocabulary> load_vocabulary(const Options& options) {
-  const bool halves = options.has("vocabulary") || options.has("merges");
-  if (options.has("tokenizer") && halves)
+Result<BpeVocabulary> load_vocabulary(const BpeOptions& options) {
+  const bool halves = options.vocabulary.has() || options.merges.has();
+  if (options.tokenizer.has() && halves)
     return fail(ErrorCode::usage, "--tokenizer goes with neither --vocabulary nor --merges",
                 "leave out the one or the other");
-  if (options.has("tokenizer")) return BpeVocabulary::load_tokenizer(options.text("tokenizer"));
-  if (!options.has("vocabulary") || !options.has("merges"))
+  if (options.tokenizer.has()) return BpeVocabulary::load_tokenizer(*options.tokenizer);
+  if (!options.vocabulary.has() || !options.merges.has())
     return fail(ErrorCode::usage, halves ? "--vocabulary and --merges go together" : "no vocabulary is named",
                 "give --tokenizer FILE, or --vocabulary FILE --merges FILE");
-  return BpeVocabulary::load(options.text("vocabulary"), options.text("merges"));
+  return BpeVocabulary::load(*options.vocabulary, *options.merges);
 }
 
 using Tokens = std::vector<std::int32_t>;
 
 /// `tokens`: with quotes. `option`: that names another.
-tl::unexpected<Error> no_token(const std::string& tokens, const char* option, const BpeVocabulary& vocabulary) {
+tl::unexpected<Error> no_token(const std::string& tokens, const AnyOptionValue& option,
+                               const BpeVocabulary& vocabulary) {
   const std::vector<std::string>& special = vocabulary.special();
   return fail(ErrorCode::not_found, "the vocabulary has no token " + tokens,
-              fmt::format("choose one with --{} (special tokens: {}), or none", option,
+              fmt::format("choose one with --{} (special tokens: {}), or none", option.name(),
                           special.empty() ? "none" : name_some(special)));
 }
 
 /// The token that an option names; none for "none".
-Result<Tokens> named_token(const Options& options, const char* option, const BpeVocabulary& vocabulary) {
-  const std::string name = options.text(option);
-  if (name == "none") return Tokens{};
-  if (const auto token = vocabulary.find(name)) return Tokens{*token};
-  return no_token(fmt::format("'{}'", name), option, vocabulary);
+Result<Tokens> named_token(const OptionValue<std::string>& option, const BpeVocabulary& vocabulary) {
+  if (*option == "none") return Tokens{};
+  if (const auto token = vocabulary.find(*option)) return Tokens{*token};
+  return no_token(fmt::format("'{}'", *option), option, vocabulary);
 }
 
-Result<Tokens> begin_of_document(const Options& options, const BpeVocabulary& vocabulary) {
-  if (options.has("begin-of-document")) return named_token(options, "begin-of-document", vocabulary);
+Result<Tokens> begin_of_document(const BpeOptions& options, const BpeVocabulary& vocabulary) {
+  if (options.begin_of_document.has()) return named_token(options.begin_of_document, vocabulary);
   return vocabulary.before_text();
 }
 
-Result<Tokens> end_of_document(const Options& options, const BpeVocabulary& vocabulary) {
-  if (options.has("end-of-document")) return named_token(options, "end-of-document", vocabulary);
+Result<Tokens> end_of_document(const BpeOptions& options, const BpeVocabulary& vocabulary) {
+  if (options.end_of_document.has()) return named_token(options.end_of_document, vocabulary);
   if (!vocabulary.after_text().empty()) return vocabulary.after_text();
   for (const char* name : {"<|endoftext|>", "<|end_of_text|>"})
     if (const auto token = vocabulary.find(name)) return Tokens{*token};
-  return no_token("'<|endoftext|>' or '<|end_of_text|>'", "end-of-document", vocabulary);
+  return no_token("'<|endoftext|>' or '<|end_of_text|>'", options.end_of_document, vocabulary);
 }
 
 /// Tokenises files into a sink, document by document.
@@ -230,8 +243,8 @@ std::size_t total_bytes(const std::vector<std::filesystem::path>& files) {
   return bytes;
 }
 
-Result<void> make_bpe(const Options& options, const Environment&) {
-  const auto prefix = output_prefix(options);
+Result<void> make_bpe(const BpeOptions& options, const Environment&) {
+  const auto prefix = output_prefix(options.output);
   if (!prefix) return fail(prefix.error());
   auto vocabulary = load_vocabulary(options);
   if (!vocabulary) return fail(vocabulary.error());
@@ -242,14 +255,14 @@ Result<void> make_bpe(const Options& options, const Environment&) {
   BpeTokenizer tokenizer(std::move(*vocabulary));
   const std::int64_t size = tokenizer.vocabulary().size();
   const TokenType type = size < most_in_16_bits ? TokenType::uint16 : TokenType::int32;
-  const std::vector<std::filesystem::path> files = input_files(options);
+  const std::vector<std::filesystem::path> files = input_files(*options.file);
   std::int64_t bytes = 0;
   std::size_t empty = 0;
   const auto made = runtime::write_token_file(*prefix, type, files, [&](runtime::TokenSink& sink) -> Result<void> {
     Documents documents(tokenizer, *begin, *end, sink, total_bytes(files));
     for (const std::filesystem::path& file : files) {
       const bool lines = file.extension() == ".jsonl" || file.extension() == ".json";
-      SAILOR_CHECK(lines ? documents.add_json_lines(file, options.text("json-key")) : documents.add_text(file));
+      SAILOR_CHECK(lines ? documents.add_json_lines(file, *options.json_key) : documents.add_text(file));
     }
     bytes = documents.bytes();
     empty = documents.empty();
@@ -272,6 +285,7 @@ Result<void> make_bpe(const Options& options, const Environment&) {
 
 int main(int argc, char** argv) {
   namespace apps = sailor::apps;
-  return apps::run_program(argc, argv, {"sailor-data", apps::purpose_of("sailor-data"), {}, ""},
-                           {{apps::bytes_line(), apps::make_bytes}, {apps::bpe_line(), apps::make_bpe}});
+  return apps::run_program(
+      argc, argv, {"sailor-data", apps::purpose_of("sailor-data"), {}, ""},
+      {apps::command(apps::bytes_line, apps::make_bytes), apps::command(apps::bpe_line, apps::make_bpe)});
 }

@@ -27,54 +27,66 @@ namespace sailor::apps {
 
 namespace {
 
-CommandLine command_line() {
+struct LaunchOptions : CommonOptions {
+  OptionValue<std::vector<std::string>> command;
+  OptionValue<std::string> plan, site_variables, software, torch_ranks, write_node_facts, node_facts, devices, gpus;
+  OptionValue<std::vector<int>> memory_nodes;
+  OptionValue<int> torch_port;
+};
+
+CommandLine command_line(LaunchOptions& options) {
   return {
       .program = "sailor-launch",
       .purpose = purpose_of("sailor-launch"),
-      .positionals = {{.name = "COMMAND",
-                       .help = "program and arguments, after '--'; none: print the place of each task",
-                       .required = false,
-                       .repeatable = true}},
+      .positionals = {positional(options.command,
+                                 {.name = "COMMAND",
+                                  .help = "program and arguments, after '--'; none: print the place of each task",
+                                  .required = false})},
       .options =
-          {{.name = "plan", .value_name = "FILE", .help = "plan file (plan.toml); must be readable on the nodes"},
-           {.name = "site-variables",
-            .value_name = "NAME",
-            .help = "set the variables that this site file wants, but those that are set: a name of its folder, "
-                    "or a file (*.toml)"},
-           {.name = "software",
-            .value_name = "NAME",
-            .help = "software environment of the site file; only from the command line, since SAILOR_SOFTWARE "
-                    "is for sailor-submit [default: the site's usual one]"},
-           {.name = "memory-nodes",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "memory of the program comes from these NUMA nodes only; also without --plan",
-            .repeatable = true,
-            .minimum = 0,
-            .maximum = 1023},
-           {.name = "torch-port",
-            .type = OptionType::integer,
-            .value_name = "PORT",
-            .help = "for programs of PyTorch: set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, "
-                    "MASTER_ADDR (the node of the plan's rank 0), MASTER_PORT, this TCP port, and "
-                    "TORCHELASTIC_RUN_ID, as torchrun does [default: none of them]",
-            .minimum = 1024,
-            .maximum = 65535},
-           {.name = "torch-ranks",
-            .value_name = "ORDER",
-            .help = "with --torch-port, how the program numbers ranks: as the plan, by pipeline, then stage "
-                    "(Megatron-Core with --use-tp-pp-dp-mapping); by stage, then pipeline (torchtitan, DeepSpeed)",
-            .default_value = "plan",
-            .choices = {"plan", "stage"}},
-           {.name = "write-node-facts",
-            .value_name = "FILE",
-            .help = "in a job's script: write what slurm.conf and the topology say of its nodes, and end"},
-           shared::node_facts(),
-           {.name = "devices",
-            .value_name = "FOLDER",
-            .help = "where the driver describes the node's GPUs, which are compared with the plan's",
-            .default_value = "/proc/driver/nvidia/gpus"},
-           shared::gpus_file()},
+          {option(
+               options.plan,
+               {.name = "plan", .value_name = "FILE", .help = "plan file (plan.toml); must be readable on the nodes"}),
+           option(options.site_variables, {.name = "site-variables",
+                                           .value_name = "NAME",
+                                           .help = "set the variables that this site file wants, but those that are "
+                                                   "set: a name of its folder, or a file (*.toml)"}),
+           option(options.software, {.name = "software",
+                                     .value_name = "NAME",
+                                     .help = "software environment of the site file; only from the command line, since "
+                                             "SAILOR_SOFTWARE is for sailor-submit [default: the site's usual one]"}),
+           option(options.memory_nodes,
+                  {.name = "memory-nodes",
+                   .value_name = "N",
+                   .help = "memory of the program comes from these NUMA nodes only; also without --plan",
+                   .minimum = 0,
+                   .maximum = 1023}),
+           option(options.torch_port,
+                  {.name = "torch-port",
+                   .value_name = "PORT",
+                   .help = "for programs of PyTorch: set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, "
+                           "MASTER_ADDR (the node of the plan's rank 0), MASTER_PORT, this TCP port, and "
+                           "TORCHELASTIC_RUN_ID, as torchrun does [default: none of them]",
+                   .minimum = 1024,
+                   .maximum = 65535}),
+           option(
+               options.torch_ranks,
+               {.name = "torch-ranks",
+                .value_name = "ORDER",
+                .help = "with --torch-port, how the program numbers ranks: as the plan, by pipeline, then stage "
+                        "(Megatron-Core with --use-tp-pp-dp-mapping); by stage, then pipeline (torchtitan, DeepSpeed)",
+                .default_value = "plan",
+                .choices = {"plan", "stage"}}),
+           option(options.write_node_facts,
+                  {.name = "write-node-facts",
+                   .value_name = "FILE",
+                   .help = "in a job's script: write what slurm.conf and the topology say of its nodes, and end"}),
+           option(options.node_facts, shared::node_facts()),
+           option(options.devices,
+                  {.name = "devices",
+                   .value_name = "FOLDER",
+                   .help = "where the driver describes the node's GPUs, which are compared with the plan's",
+                   .default_value = "/proc/driver/nvidia/gpus"}),
+           option(options.gpus, shared::gpus_file())},
       .examples = {{"srun -n 2 sailor-launch --plan plan.toml", "which task would be which rank of the plan"},
                    {"srun --mpi=pmix -n 2 sailor-launch --plan plan.toml -- sailor-train plan.toml --data corpus "
                     "--iterations 100",
@@ -115,26 +127,25 @@ std::string on_node(const Environment& environment) {
 /// The variables that the site file sets for every program; empty without one. (Not --site: SAILOR_SITE may be meant
 /// for sailor-submit alone, and be a path from elsewhere. SAILOR_SOFTWARE may also be meant for it: --software counts
 /// only on the command line.)
-Result<slurm::Variables> site_variables(const Options& options, const Environment& environment, const Plan& plan) {
-  if (!options.has("site-variables")) {
-    if (!options.typed("software")) return slurm::Variables();
+Result<slurm::Variables> site_variables(const LaunchOptions& options, const Environment& environment,
+                                        const Plan& plan) {
+  if (!options.site_variables.has()) {
+    if (!options.software.typed()) return slurm::Variables();
     return fail(ErrorCode::usage, "--software is of a site file, and none is named", "use --site-variables NAME");
   }
-  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
-  const auto site =
-      slurm::named_site(options.text("site-variables"), sites_folder(environment), *gpus, "--site-variables");
+  const auto site = slurm::named_site(*options.site_variables, sites_folder(environment), *gpus, "--site-variables");
   if (!site) return fail(site.error());
-  const auto software = slurm::choose_environment(*site, options.typed("software") ? options.text("software") : "");
+  const auto software = slurm::choose_environment(*site, options.software.typed() ? *options.software : "");
   if (!software) return fail(software.error());
   return slurm::variables_of(*site, *software, slurm::has_pipelines(plan));
 }
 
 /// Adds facts about the nodes from Slurm's configuration or from --node-facts.
-Result<void> add_facts(const Options& options, const slurm::Lookup& lookup, slurm::Step& step) {
-  const bool of_host = options.has("node-facts");
-  const auto known =
-      of_host ? slurm::read_node_facts(step, options.text("node-facts")) : slurm::add_node_facts(step, lookup);
+Result<void> add_facts(const LaunchOptions& options, const slurm::Lookup& lookup, slurm::Step& step) {
+  const bool of_host = options.node_facts.has();
+  const auto known = of_host ? slurm::read_node_facts(step, *options.node_facts) : slurm::add_node_facts(step, lookup);
   if (!known && of_host && known.error().code != ErrorCode::unavailable) return fail(known.error());
   if (!known) spdlog::debug("GPU types of the nodes are not known: {}", known.error().message());
   return {};
@@ -142,19 +153,19 @@ Result<void> add_facts(const Options& options, const slurm::Lookup& lookup, slur
 
 /// Binds memory to --memory-nodes: the memory of a GPU may also be a NUMA node, which the program must not use as host
 /// memory.
-void bind_memory(const Options& options, const Environment& environment) {
-  const std::vector<int> nodes = options.integers("memory-nodes");
+void bind_memory(const LaunchOptions& options, const Environment& environment) {
+  const std::vector<int> nodes = *options.memory_nodes;
   if (nodes.empty() || bind_to_memory(nodes)) return;
   if (slurm::lookup_in(environment)("SLURM_LOCALID").value_or("0") == "0")
-    spdlog::warn("{}: memory cannot be bound to NUMA nodes {}: {}", on_node(environment), options.text("memory-nodes"),
+    spdlog::warn("{}: memory cannot be bound to NUMA nodes {}: {}", on_node(environment), options.memory_nodes.text(),
                  std::strerror(errno));
 }
 
 /// The folder in which the driver describes the GPUs. Only the default folder may be missing, if there is no driver.
-Result<std::filesystem::path> devices_folder(const Options& options) {
-  const std::filesystem::path folder = options.text("devices");
+Result<std::filesystem::path> devices_folder(const LaunchOptions& options) {
+  const std::filesystem::path folder = *options.devices;
   std::error_code code;
-  if (!options.given("devices") || std::filesystem::is_directory(folder, code)) return folder;
+  if (!options.devices.given() || std::filesystem::is_directory(folder, code)) return folder;
   return fail(ErrorCode::not_found, fmt::format("--devices '{}' is no folder", folder.string()),
               "leave the option out where there is no driver");
 }
@@ -170,19 +181,19 @@ Result<std::filesystem::path> devices_folder(const Options& options) {
               "is it installed on the nodes, and in PATH?");
 }
 
-Result<void> run(const Options& options, const Environment& environment) {
+Result<void> run(const LaunchOptions& options, const Environment& environment) {
   keep_status_when_terminated(exit_status(ErrorCode::failure));  // another task may fail first
-  const std::vector<std::string>& command = options.positional("COMMAND");
-  if (options.has("write-node-facts")) {
+  const std::vector<std::string>& command = *options.command;
+  if (options.write_node_facts.has()) {
     const auto facts = slurm::node_facts_of_job(slurm::lookup_in(environment));
     if (!facts) return fail(facts.error());
-    return write_file_atomically(options.text("write-node-facts"), *facts);
+    return write_file_atomically(*options.write_node_facts, *facts);
   }
   bind_memory(options, environment);
-  if (!options.has("plan") && options.has("memory-nodes") && !command.empty()) return become(command);
-  if (!options.has("plan"))
+  if (!options.plan.has() && options.memory_nodes.has() && !command.empty()) return become(command);
+  if (!options.plan.has())
     return fail_once(Error{ErrorCode::usage, "no plan is named", "use --plan FILE"}, environment, "SLURM_PROCID");
-  const std::filesystem::path path = std::filesystem::absolute(options.text("plan"));
+  const std::filesystem::path path = std::filesystem::absolute(*options.plan);
   const auto plan = load_plan(path);
   if (!plan) return fail_once(fail(plan.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   if (auto good = check_plan(*plan); !good)
@@ -197,9 +208,8 @@ Result<void> run(const Options& options, const Environment& environment) {
   const bool placed = lookup("SAILOR_PLAN_FINGERPRINT") == plan_fingerprint(*plan) &&
                       !lookup("SAILOR_RANK").value_or("").empty() &&
                       lookup("SAILOR_STEP").value_or("") == slurm::step_name(lookup);
-  const bool for_torch = options.has("torch-port");
-  const slurm::TorchRanks ranks{.port = static_cast<int>(options.integer("torch-port")),
-                                .by_stage = options.text("torch-ranks") == "stage"};
+  const bool for_torch = options.torch_port.has();
+  const slurm::TorchRanks ranks{.port = *options.torch_port, .by_stage = *options.torch_ranks == "stage"};
   if (ranks.by_stage && !for_torch)
     return fail_once(Error{ErrorCode::usage, "--torch-ranks numbers the ranks of PyTorch, which get no variables",
                            "use --torch-port PORT, too"},
@@ -210,7 +220,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (!step) return fail_once(step.error(), environment, "SLURM_PROCID");
   if (const auto known = add_facts(options, lookup, *step); !known)
     return fail_once(fail(known.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
-  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail_once(fail(gpus.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   const auto task = slurm::find_role(*plan, *step, &*gpus);
   if (!task) return fail_once(fail(task.error(), path.string()).value(), environment, "SLURM_PROCID");
@@ -239,5 +249,5 @@ Result<void> run(const Options& options, const Environment& environment) {
 }  // namespace sailor::apps
 
 int main(int argc, char** argv) {
-  return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
+  return sailor::apps::run_program(argc, argv, sailor::apps::command(sailor::apps::command_line, sailor::apps::run));
 }

@@ -54,19 +54,19 @@ struct Inputs {
   simulator::Framework framework;
 };
 
-Result<Inputs> read_inputs(const Options& options, const Environment& environment) {
+Result<Inputs> read_inputs(const PlanOptions& options, const Environment& environment) {
   auto gpus = GpuCatalogue::load(planned_catalogue(options, environment));
   if (!gpus) return fail(gpus.error());
-  auto model = find_model(options.text("model"), models_folder(options, environment));
+  auto model = find_model(*options.model, models_folder(options.models, environment));
   if (!model) return fail(model.error());
-  auto profile = read_profile(options, environment, planned_profile(options));
+  auto profile = read_profile(options.profile, environment, planned_profile(options));
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster_input(options, environment, *gpus);
   if (!cluster) return fail(cluster.error());
-  if (*cluster && !options.flag("preflight")) SAILOR_CHECK(check_live_partitions(**cluster, options));
-  auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+  if (*cluster && !*options.preflight) SAILOR_CHECK(check_live_partitions(**cluster, options));
+  auto framework = simulator::find_framework(*options.framework, frameworks_folder(environment));
   if (!framework) return fail(framework.error());
-  const auto precision = read_precision(options);
+  const auto precision = read_precision(options.precision);
   if (!precision) return fail(precision.error());
   if (*precision) SAILOR_CHECK(simulator::check_trains(*framework, **precision, frameworks_folder(environment)));
   return Inputs{*std::move(gpus), *std::move(model), *std::move(profile), *std::move(cluster), *std::move(framework)};
@@ -107,7 +107,7 @@ class Watched {
   Progress progress_{"planning"};
 };
 
-Result<PlanOrigin> origin_of(const Options& options, const Environment& environment, const Inputs& inputs) {
+Result<PlanOrigin> origin_of(const PlanOptions& options, const Environment& environment, const Inputs& inputs) {
   auto measured = profile_hash(find_store(planned_profile(options), environment));
   if (!measured) return fail(measured.error());
   return origin_of(options, inputs.cluster->cluster, *measured);
@@ -123,17 +123,17 @@ Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, c
   return json;
 }
 
-std::vector<std::string> next_commands(const Options& options) {
-  if (!options.has("output")) return {"the same command with --output plan.toml, which keeps the plan"};
-  const std::string plan = shell_quote(options.text("output"));
+std::vector<std::string> next_commands(const PlanOptions& options) {
+  if (!options.output.has()) return {"the same command with --output plan.toml, which keeps the plan"};
+  const std::string plan = shell_quote(*options.output);
   return {fmt::format("sailor-simulate {} --trace trace.json  # memory of every rank, and a timeline", plan),
-          submit_command(options.text("output"))};
+          submit_command(*options.output)};
 }
 
 /// Writes the found plans to stdout and to --output. `found` is a SearchResult or an ArtifactResult; `more` is printed
 /// below the table and becomes further keys of the JSON.
 template <class Found>
-Result<void> write(const Options& options, const Environment& environment, const Inputs& inputs,
+Result<void> write(const PlanOptions& options, const Environment& environment, const Inputs& inputs,
                    const planner::Request& request, const reports::Heading& heading, Found& found,
                    const Answers& more) {
   if constexpr (std::is_same_v<Found, planner::SearchResult>)
@@ -144,7 +144,7 @@ Result<void> write(const Options& options, const Environment& environment, const
   for (auto& candidate : found.plans) candidate.plan.origin = *origin;
   const Plan& best = found.plans.front().plan;
   std::string text;
-  if (const std::string format = options.text("format"); format == "toml") {
+  if (const std::string format = *options.format; format == "toml") {
     text = fmt::format("# {}\n", reports::heading_text(heading)) + plan_to_toml(best);
   } else if (format == "sailor-json") {
     auto json = in_original_json(best, inputs.cluster->cluster, request);
@@ -161,39 +161,40 @@ Result<void> write(const Options& options, const Environment& environment, const
   } else {
     text = fitted(reports::plans_report(heading, request, found) + more.text);
   }
-  if (options.has("output")) SAILOR_CHECK(save_plan(best, options.text("output")));
+  if (options.output.has()) SAILOR_CHECK(save_plan(best, *options.output));
   fmt::print("{}", text);
-  if (options.has("output")) spdlog::info("wrote {} ({})", options.text("output"), describe(best));
-  if (options.text("format") == "table") suggest_next(next_commands(options));
+  if (options.output.has()) spdlog::info("wrote {} ({})", *options.output, describe(best));
+  if (*options.format == "table") suggest_next(next_commands(options));
   return {};
 }
 
-Result<void> plan_for_trace(const Options& options, planner::Request request, const simulator::Environment& simulated) {
-  const reports::TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
-                                  .last_step = Seconds(options.number("last-step"))};
+Result<void> plan_for_trace(const PlanOptions& options, planner::Request request,
+                            const simulator::Environment& simulated) {
+  const reports::TraceTimes times{.reconfiguration = Seconds(*options.reconfiguration_time),
+                                  .last_step = Seconds(*options.last_step)};
   // All of the training uses one precision.
-  const auto available = planner::load_trace(options.text("availability-trace"), simulated.gpus, times.last_step);
+  const auto available = planner::load_trace(*options.availability_trace, simulated.gpus, times.last_step);
   if (!available) return fail(available.error());
   std::set<std::string> types;
   for (const planner::AvailabilityStep& step : *available)
     for (const planner::AvailableGpus& gpus : step.gpus)
       if (gpus.count > 0) types.insert(gpus.gpu);
   const std::vector<std::string> on(types.begin(), types.end());
-  const auto given = read_precision(options);
+  const auto given = read_precision(options.precision);
   if (!given) return fail(given.error());
   request.job.precision = usual_precision(
       precision_candidates(*given, simulated.profile, simulated.model.name, &simulated.framework, simulated.gpus, on),
       simulated.gpus, on);
   const auto steps = planner::plan_trace(*available, request, simulated, times.reconfiguration);
   if (!steps) return fail(steps.error());
-  if (options.text("format") == "json")
+  if (*options.format == "json")
     fmt::print("{}\n", reports::trace_to_json(request, simulated.cluster != nullptr ? simulated.cluster->name : "",
                                               *steps, times)
                            .dump(2));
   else
     fmt::print("{}", fitted(reports::trace_report(request, *steps, times)));
   if (std::none_of(steps->begin(), steps->end(), [](const auto& step) { return step.plan.has_value(); }))
-    return fail(ErrorCode::infeasible, fmt::format("{}: no step has a plan", options.text("availability-trace")),
+    return fail(ErrorCode::infeasible, fmt::format("{}: no step has a plan", *options.availability_trace),
                 "see what the steps say");
   return {};
 }
@@ -203,9 +204,9 @@ std::optional<double> headroom_of(const planner::ArtifactPlan&) { return std::nu
 
 /// Checks the job of the best plan, if --preflight is given, adds the checks to `answers`, and returns the exit status.
 template <class Found>
-Result<int> add_preflight(const Options& options, const Environment& environment, const Inputs& inputs, Found& found,
-                          Answers& answers) {
-  if (!options.flag("preflight")) return 0;
+Result<int> add_preflight(const PlanOptions& options, const Environment& environment, const Inputs& inputs,
+                          Found& found, Answers& answers) {
+  if (!*options.preflight) return 0;
   const auto& best = found.plans.front();
   const auto checks = check_job(options, environment,
                                 {.cluster = *inputs.cluster,
@@ -221,14 +222,14 @@ Result<int> add_preflight(const Options& options, const Environment& environment
 }
 
 /// Reports that there is no plan: with --preflight as one failed check among others.
-Result<int> report_no_plan(const Options& options, const Environment& environment, const Inputs& inputs,
+Result<int> report_no_plan(const PlanOptions& options, const Environment& environment, const Inputs& inputs,
                            const Error& error) {
-  if (!options.flag("preflight") || error.code == ErrorCode::usage) return fail(error);
+  if (!*options.preflight || error.code == ErrorCode::usage) return fail(error);
   const auto checks =
       check_job(options, environment,
                 {.cluster = *inputs.cluster, .gpus = inputs.gpus, .model = &inputs.model, .no_plan = error});
   if (!checks) return fail(checks.error());
-  if (options.text("format") == "json")
+  if (*options.format == "json")
     fmt::print("{}\n", nlohmann::ordered_json({{"preflight", preflight_to_json(*checks)}}).dump(2));
   else
     fmt::print("{}", fitted(preflight::report(*checks)));
@@ -254,7 +255,7 @@ void add_comparisons(const planner::Request& request, const simulator::Environme
 }
 
 /// Searches plans in the given or best precision, and writes the result.
-Result<int> plan_by_simulator(const Options& options, const Environment& environment, const Inputs& inputs,
+Result<int> plan_by_simulator(const PlanOptions& options, const Environment& environment, const Inputs& inputs,
                               planner::Request request, simulator::Environment simulated) {
   // Shared by several searches, which ask for the same layers.
   const LayerCosts costs = simulator::layer_costs_for(simulated);
@@ -263,19 +264,19 @@ Result<int> plan_by_simulator(const Options& options, const Environment& environ
   std::vector<std::string> gpus;
   for (const NodeGroup& group : planner::considered_nodes(request, *simulated.cluster, simulated.gpus).groups)
     if (std::find(gpus.begin(), gpus.end(), group.gpu) == gpus.end()) gpus.push_back(group.gpu);
-  const auto given = read_precision(options);
+  const auto given = read_precision(options.precision);
   if (!given) return fail(given.error());
   PrecisionCandidates candidates =
       precision_candidates(*given, simulated.profile, simulated.model.name, &simulated.framework, simulated.gpus, gpus);
-  if (!*given && options.has("why-not")) {
-    const auto compared = read_plan_input(options.text("why-not"), options, environment, inputs.gpus, inputs.profile);
+  if (!*given && options.why_not.has()) {
+    const auto compared = read_plan_input(*options.why_not, options, environment, inputs.gpus, inputs.profile);
     if (!compared) return fail(compared.error());
     candidates = {.precisions = {compared->plan.job.precision}, .why = "as the plan of --why-not"};
   }
   request.job.precision = candidates.precisions.front();
   const auto own = read_own_plan(options, environment, request, simulated);
   if (!own) return fail(own.error());
-  const std::string format = options.text("format");
+  const std::string format = *options.format;
   const bool compare = (format == "table" || format == "json") && request.space == planner::Space::full;
   catch_stop_requests("sailor-plan", {SIGINT});
   request.effort.is_interrupted = [] { return stop_request() != 0; };
@@ -300,25 +301,25 @@ Result<int> plan_by_simulator(const Options& options, const Environment& environ
   return *status;
 }
 
-Result<int> run(const Options& options, const Environment& environment) {
+Result<int> run(const PlanOptions& options, const Environment& environment) {
   if (wants_planner_list(options)) {
     fmt::print("{}", reports::planner_list());
     return 0;
   }
   SAILOR_CHECK(check_plan_options(options));
-  if (!options.positional("PLAN").empty()) return preflight_of_plan(options, environment);
-  for (const char* written : {"output", "save-cluster"})
-    if (options.has(written)) SAILOR_CHECK(check_can_write(options.text(written)));
+  if (options.plan.has()) return preflight_of_plan(options, environment);
+  for (const auto* written : OptionList{&options.output, &options.save_cluster})
+    if (written->has()) SAILOR_CHECK(check_can_write(written->text()));
   auto inputs = read_inputs(options, environment);
   if (!inputs) return fail(inputs.error());
-  const bool trace = options.has("availability-trace");
+  const bool trace = options.availability_trace.has();
   if (!inputs->cluster && !trace)
     return fail(ErrorCode::usage, "no cluster is named", "use --partition NAME (live, from Slurm) or --cluster FILE");
-  if (options.has("save-cluster"))
-    SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_to_toml(inputs->cluster->cluster)));
+  if (options.save_cluster.has())
+    SAILOR_CHECK(write_file_atomically(*options.save_cluster, cluster_to_toml(inputs->cluster->cluster)));
   auto request = read_request(options, inputs->model, inputs->profile, inputs->gpus);
   if (!request) return fail(request.error());
-  if (options.flag("watch")) {
+  if (*options.watch) {
     SAILOR_CHECK(check_excluded_nodes(*request, inputs->cluster->cluster));
     const WatchInputs watched{
         .gpus = inputs->gpus, .model = inputs->model, .profile = inputs->profile, .framework = inputs->framework};
@@ -333,7 +334,7 @@ Result<int> run(const Options& options, const Environment& environment) {
                                          .gpus = inputs->gpus,
                                          .framework = inputs->framework,
                                          .cluster = part ? &*part : nullptr,
-                                         .measured_only = options.flag("measured-only")};
+                                         .measured_only = *options.measured_only};
   if (trace) {
     SAILOR_CHECK(plan_for_trace(options, *request, simulated));
     return 0;
@@ -343,12 +344,12 @@ Result<int> run(const Options& options, const Environment& environment) {
   if (by_published_planner(options)) {
     const auto nodes = planner::considered_nodes(*request, *part, inputs->gpus).groups;
     reports::Heading heading = reports::heading_of(*request, simulated, nodes, planned_profile(options));
-    heading.why_precision = options.has("precision") ? "as --precision says" : "as the profile has the model";
+    heading.why_precision = options.precision.has() ? "as --precision says" : "as the profile has the model";
     const auto origin = origin_of(options, environment, *inputs);
     if (!origin) return fail(origin.error());
     return plan_by_published(options, *request, simulated, heading, nodes, *origin);
   }
-  if (options.text("cost-model") == "artifact") {
+  if (*options.cost_model == "artifact") {
     auto found = planner::find_artifact_plans(*request, inputs->model, inputs->profile, *part, inputs->gpus);
     if (!found) return report_no_plan(options, environment, *inputs, found.error());
     Answers answers;
@@ -356,7 +357,7 @@ Result<int> run(const Options& options, const Environment& environment) {
     if (!status) return fail(status.error());
     reports::Heading heading = reports::heading_of(
         *request, simulated, planner::considered_nodes(*request, *part, inputs->gpus).groups, planned_profile(options));
-    heading.why_precision = options.has("precision") ? "as --precision says" : "as the profile has the model";
+    heading.why_precision = options.precision.has() ? "as --precision says" : "as the profile has the model";
     SAILOR_CHECK(write(options, environment, *inputs, *request, heading, *found, answers));
     return *status;
   }
@@ -368,5 +369,6 @@ Result<int> run(const Options& options, const Environment& environment) {
 }  // namespace sailor::apps
 
 int main(int argc, char** argv) {
-  return sailor::apps::run_program(argc, argv, sailor::apps::plan_command_line(), sailor::apps::run);
+  return sailor::apps::run_program(argc, argv,
+                                   sailor::apps::command(sailor::apps::plan_command_line, sailor::apps::run));
 }

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-CommandLine command_line() {
+CommandLine command_line(ReportOptions& options) {
   Option partition = shared::partition();
   partition.help = "take nodes, their sizes and memory from this Slurm partition, read live unless --cluster is given";
   Option model = shared::model();
@@ -39,38 +39,39 @@ CommandLine command_line() {
   return {
       .program = "sailor-report",
       .purpose = purpose_of("sailor-report"),
-      .positionals = {{.name = "PLAN|RUN",
-                       .help = "plan file (plan.toml, or the JSON of the original Sailor), or run file of "
-                               "sailor-train (run.h5), which contains its plan"}},
-      .options = {output,
-                  profile,
-                  framework,
-                  shared::cluster_file(),
-                  partition,
+      .positionals = {positional(options.input,
+                                 {.name = "PLAN|RUN",
+                                  .help = "plan file (plan.toml, or the JSON of the original Sailor), or run file of "
+                                          "sailor-train (run.h5), which contains its plan"})},
+      .options =
+          {option(options.output, output), option(options.profile, profile), option(options.framework, framework),
+           option(options.cluster, shared::cluster_file()), option(options.partition, partition),
+           option(options.pareto,
                   {.name = "pareto",
-                   .type = OptionType::flag,
                    .help = "also search plans for the same job on the nodes of the cluster, and show those that no "
-                           "other beats in time, money and devices at once (needs --cluster or --partition)"},
-                  {.name = "trace",
-                   .value_name = "FILE",
-                   .help = "what sailor-train --trace wrote in the run: its timeline is drawn below the simulated one"},
-                  {.name = "events",
-                   .value_name = "FILE",
-                   .help =
-                       "events.jsonl of an elastic training: its events, and where its time went [default: those that "
-                       "the run file has]"},
+                           "other beats in time, money and devices at once (needs --cluster or --partition)"}),
+           option(
+               options.trace,
+               {.name = "trace",
+                .value_name = "FILE",
+                .help = "what sailor-train --trace wrote in the run: its timeline is drawn below the simulated one"}),
+           option(options.events, {.name = "events",
+                                   .value_name = "FILE",
+                                   .help = "events.jsonl of an elastic training: its events, and where its time went "
+                                           "[default: those that the run file has]"}),
+           option(options.elastic_trace,
                   {.name = "elastic-trace",
                    .value_name = "FILE",
                    .help = "also write the whole elastic training as a trace that ui.perfetto.dev shows: what every "
-                           "member did in every epoch, interruptions, events, goodput and tokens per second"},
-                  model,
+                           "member did in every epoch, interruptions, events, goodput and tokens per second"}),
+           option(options.model, model),
+           option(options.precision,
                   {.name = "precision",
                    .value_name = "NAME",
                    .help = "number format of a plan in the original's JSON [default: as sailor-simulate]",
-                   .choices = precision_choices()},
-                  shared::measured_only(),
-                  shared::models_folder(),
-                  shared::gpus_file()},
+                   .choices = precision_choices()}),
+           option(options.measured_only, shared::measured_only()), option(options.models, shared::models_folder()),
+           option(options.gpus, shared::gpus_file())},
       .examples = {{"sailor-report plan.toml --profile store", "plan.html: time, memory and cost of a plan"},
                    {"sailor-report plan.toml --profile store --cluster cluster.toml --pareto --output report.html",
                     "on the nodes of a cluster, beside other plans for them"},
@@ -84,9 +85,8 @@ CommandLine command_line() {
 }
 
 /// Where the page goes. Errors: usage (a file that is no page of ours), io.
-Result<fs::path> choose_output(const Options& options, const std::string& input) {
-  const fs::path path =
-      options.has("output") ? fs::path(options.text("output")) : fs::path(input).replace_extension(".html");
+Result<fs::path> choose_output(const ReportOptions& options, const std::string& input) {
+  const fs::path path = options.output.has() ? fs::path(*options.output) : fs::path(input).replace_extension(".html");
   SAILOR_CHECK(check_can_write(path));
   std::error_code code;
   if (!fs::exists(path, code)) return path;
@@ -98,13 +98,14 @@ Result<fs::path> choose_output(const Options& options, const std::string& input)
 }
 
 /// Refuses a trace that would replace an input or the page. Errors: usage, io.
-Result<void> check_elastic_trace(const Options& options, const std::string& input, const fs::path& page) {
-  if (!options.has("elastic-trace")) return {};
-  const std::string path = options.text("elastic-trace");
+Result<void> check_elastic_trace(const ReportOptions& options, const std::string& input, const fs::path& page) {
+  if (!options.elastic_trace.has()) return {};
+  const std::string path = *options.elastic_trace;
   SAILOR_CHECK(check_can_write(path));
   std::vector<std::string> taken{input, page.string()};
-  for (const char* read : {"profile", "framework", "cluster", "trace", "events", "gpus", "config"})
-    if (options.has(read)) taken.push_back(options.text(read));
+  for (const auto* read : OptionList{&options.profile, &options.framework, &options.cluster, &options.trace,
+                                     &options.events, &options.gpus, &options.config})
+    if (read->has()) taken.push_back(read->text());
   std::error_code code;
   for (const std::string& other : taken)
     if (path == other || fs::equivalent(path, other, code))
@@ -114,8 +115,8 @@ Result<void> check_elastic_trace(const Options& options, const std::string& inpu
   return {};
 }
 
-Result<void> run(const Options& options, const Environment& environment) {
-  const std::string input = options.positional("PLAN|RUN").front();
+Result<void> run(const ReportOptions& options, const Environment& environment) {
+  const std::string input = *options.input;
   const auto output = choose_output(options, input);
   if (!output) return fail(output.error());
   SAILOR_CHECK(check_elastic_trace(options, input, *output));
@@ -125,9 +126,9 @@ Result<void> run(const Options& options, const Environment& environment) {
   SAILOR_CHECK(write_file_atomically(
       *output, reports::report_page(content->page(input, fmt::format("sailor-report {}", version())))));
   spdlog::info("wrote {}", output->string());
-  if (options.has("elastic-trace")) {
-    SAILOR_CHECK(elastic::save_run_trace(content->events->lines, options.text("elastic-trace")));
-    spdlog::info("wrote {}", options.text("elastic-trace"));
+  if (options.elastic_trace.has()) {
+    SAILOR_CHECK(elastic::save_run_trace(content->events->lines, *options.elastic_trace));
+    spdlog::info("wrote {}", *options.elastic_trace);
   }
   // A run has shown whether it fits.
   if (!content->run && !content->memory_problem.empty())
@@ -140,5 +141,5 @@ Result<void> run(const Options& options, const Environment& environment) {
 }  // namespace sailor::apps
 
 int main(int argc, char** argv) {
-  return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
+  return sailor::apps::run_program(argc, argv, sailor::apps::command(sailor::apps::command_line, sailor::apps::run));
 }

@@ -31,8 +31,8 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Refuses missing data, which is most often mistyped; --remote-data says that only the nodes can see it.
-Result<void> check_data(const Options& options, const std::string& prefix) {
-  if (options.flag("remote-data") || prefix.empty()) return {};
+Result<void> check_data(const SubmitOptions& options, const std::string& prefix) {
+  if (*options.remote_data || prefix.empty()) return {};
   std::error_code code;
   for (const std::string& file : {prefix + ".bin", prefix + ".idx"})
     if (!fs::exists(file, code))
@@ -215,14 +215,14 @@ struct Job {
   std::string companion{};  ///< script of the companion jobs of an elastic training; empty: there are none
 };
 
-Result<std::vector<Job>> write_scripts(const Options& options, const std::vector<std::vector<Submission>>& all) {
+Result<std::vector<Job>> write_scripts(const SubmitOptions& options, const std::vector<std::vector<Submission>>& all) {
   std::vector<Job> jobs;
   for (const std::vector<Submission>& plans : all) {
     const Submission& first = plans.front();
     slurm::SbatchRequest request = first.request;
     // The plugin would look for the plan, which is not written yet.
-    if (options.flag("test-only") && request.placer == slurm::Placer::plugin) request.placer = slurm::Placer::launcher;
-    if (options.has("export")) request.script_path = from_here(options.text("export"));
+    if (*options.test_only && request.placer == slurm::Placer::plugin) request.placer = slurm::Placer::launcher;
+    if (options.export_.has()) request.script_path = from_here(*options.export_);
     auto script = slurm::sbatch_script(first.plan, first.model, request);
     if (!script) return fail(script.error());
     jobs.push_back({.plans = plans, .request = std::move(request), .script = *std::move(script)});
@@ -271,12 +271,12 @@ Result<slurm::JobHandle> queue(const Job& job) {
   return handle;
 }
 
-Result<void> run(const Options& options, const Environment& environment) {
+Result<void> run(const SubmitOptions& options, const Environment& environment) {
   int instead = 0;
-  for (const char* only : {"dry-run", "test-only", "wait"}) instead += options.flag(only) ? 1 : 0;
-  if (instead + (options.has("export") ? 1 : 0) > 1)
+  for (const auto* only : {&options.dry_run, &options.test_only, &options.wait}) instead += **only ? 1 : 0;
+  if (instead + (options.export_.has() ? 1 : 0) > 1)
     return fail(ErrorCode::usage, "--dry-run, --test-only, --export and --wait do not go together", "use one of them");
-  if (options.flag("wait") && options.text("when-stopped") == "resubmit")
+  if (*options.wait && *options.when_stopped == "resubmit")
     return fail(ErrorCode::usage, "--wait would end with the first of the jobs that submit each other",
                 "use --when-stopped requeue, which keeps the job, or leave out --wait");
   const auto all = prepare_all(options, environment);
@@ -287,12 +287,12 @@ Result<void> run(const Options& options, const Environment& environment) {
   auto can_run = check_program(options, environment, *all);
   if (can_run) can_run = check_mounts(environment, *all);
   // Nothing is queued: the script is only to be inspected.
-  if (!can_run && (options.flag("dry-run") || options.flag("test-only"))) {
+  if (!can_run && (*options.dry_run || *options.test_only)) {
     spdlog::warn("{}", can_run.error().message());
     can_run = {};
   }
   if (!can_run) return can_run;
-  if (options.flag("dry-run")) {
+  if (*options.dry_run) {
     for (const Job& job : *jobs)
       fmt::print("{}{}{}{}", &job == &jobs->front() ? "" : "\n", job.script, job.companion.empty() ? "" : "\n",
                  job.companion);
@@ -300,21 +300,21 @@ Result<void> run(const Options& options, const Environment& environment) {
   }
   const slurm::SbatchRequest& first = jobs->front().request;
   SAILOR_CHECK(check_data(options, first.data));
-  if (!options.has("export")) {
+  if (!options.export_.has()) {
     SAILOR_CHECK(slurm::check_configuration(slurm_configuration(environment)));
     drop_overriding_variables(first, environment);
   }
-  if (options.flag("test-only")) return test_only(*jobs);
+  if (*options.test_only) return test_only(*jobs);
   for (const Job& job : *jobs) SAILOR_CHECK(check_array_size(job.request.array.size()));
-  if (options.has("export")) {
+  if (options.export_.has()) {
     if (jobs->size() > 1)
       return fail(ErrorCode::usage, fmt::format("--export writes one script, but the plans need {}", jobs->size()),
                   "export plans that need equally many nodes at a time");
     NewPaths made;
     warn_of_overriding_variables(first, environment);
     SAILOR_CHECK(write_job(jobs->front().plans, jobs->front().script, jobs->front().companion,
-                           from_here(options.text("export")), made));
-    spdlog::info("wrote {}, which runs in {}", options.text("export"), first.run_directory.string());
+                           from_here(*options.export_), made));
+    spdlog::info("wrote {}, which runs in {}", *options.export_, first.run_directory.string());
     return {};
   }
   std::vector<slurm::JobHandle> queued;
@@ -325,7 +325,7 @@ Result<void> run(const Options& options, const Environment& environment) {
     if (!handle) return fail(handle.error());
     queued.push_back(*std::move(handle));
   }
-  if (!options.flag("wait")) return {};
+  if (!*options.wait) return {};
   Result<void> done;
   catch_stop_requests("sailor-submit", {SIGINT});  // from here on the jobs are safe without this program
   for (std::size_t i = 0; i < queued.size() && stop_request() == 0; ++i) {
@@ -340,5 +340,6 @@ Result<void> run(const Options& options, const Environment& environment) {
 }  // namespace sailor::apps
 
 int main(int argc, char** argv) {
-  return sailor::apps::run_program(argc, argv, sailor::apps::submit_command_line(), sailor::apps::run);
+  return sailor::apps::run_program(argc, argv,
+                                   sailor::apps::command(sailor::apps::submit_command_line, sailor::apps::run));
 }

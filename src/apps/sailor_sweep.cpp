@@ -60,8 +60,9 @@ std::string hash_of(const std::vector<fs::path>& paths) {
   return content_hash(all);
 }
 
-Result<Sweep> read_sweep(const SweepChoices& choices, const Options& options, const Environment& environment) {
-  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+Result<Sweep> read_sweep(const SweepChoices& choices, const sweep::SweepOptions& options,
+                         const Environment& environment) {
+  auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   auto experiment = sweep::load_experiment(choices.experiment, *gpus);
   if (!experiment) return fail(experiment.error());
@@ -73,10 +74,10 @@ Result<Sweep> read_sweep(const SweepChoices& choices, const Options& options, co
     return fail(ErrorCode::invalid_input,
                 fmt::format("{}: [[exclude]] leaves out every point", choices.experiment.string()),
                 "take out one of its tables");
-  if (options.has("gpus")) read.options = {"--gpus", fs::absolute(options.text("gpus"), code).string()};
+  if (options.gpus.has()) read.options = {"--gpus", fs::absolute(*options.gpus, code).string()};
   const fs::path profiles = profiles_folder(environment);
   read.inputs = hash_of({read.program, find_store(read.experiment.profile, environment),
-                         gpus_file(options, environment), profiles / "models", profiles / "frameworks"});
+                         gpus_file(options.gpus, environment), profiles / "models", profiles / "frameworks"});
   return read;
 }
 
@@ -207,7 +208,7 @@ Result<int> tabulate(const Sweep& read, const SweepChoices& choices, const std::
   return sweep::exit_status_of(*rows);
 }
 
-Result<int> run(const Options& options, const Environment& environment) {
+Result<int> run(const sweep::SweepOptions& options, const Environment& environment) {
   const auto choices = sweep::read_choices(options);
   if (!choices) return fail(choices.error());
   const auto read = read_sweep(*choices, options, environment);
@@ -249,5 +250,6 @@ Result<int> run(const Options& options, const Environment& environment) {
 }  // namespace sailor::apps
 
 int main(int argc, char** argv) {
-  return sailor::apps::run_program(argc, argv, sailor::apps::sweep::sweep_command_line(), sailor::apps::run);
+  return sailor::apps::run_program(argc, argv,
+                                   sailor::apps::command(sailor::apps::sweep::sweep_command_line, sailor::apps::run));
 }

@@ -36,119 +36,114 @@ namespace {
 using runtime::MpiSession;
 using runtime::Trainer;
 
-std::string command = "sailor-train";  // for provenance; set by main
-int end_status = 0;                    // exit status of a run without errors; the same on all ranks
+std::string typed_command = "sailor-train";  // for provenance; set by main
+int end_status = 0;                          // exit status of a run without errors; the same on all ranks
 
-CommandLine command_line() {
+CommandLine command_line(TrainOptions& options) {
   CommandLine line{
       .program = "sailor-train",
       .purpose = purpose_of("sailor-train"),
-      .positionals = {{.name = "PLAN", .help = "plan file (plan.toml)"}},
-      .options = {{.name = "data",
+      .positionals = {positional(options.plan, {.name = "PLAN", .help = "plan file (plan.toml)"})},
+      .options =
+          {option(options.data,
+                  {.name = "data",
                    .value_name = "PREFIX",
-                   .help = "tokens to train on: PREFIX.bin and PREFIX.idx in Megatron-LM's format (see sailor-data)"},
-                  {.name = "iterations",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "train for N iterations",
-                   .default_value = "100",
-                   .minimum = 1},
-                  {.name = "learning-rate",
-                   .type = OptionType::number,
-                   .value_name = "RATE",
-                   .help = "learning rate of AdamW after the warm-up",
-                   .default_value = "0.0006",
-                   .minimum = 0,
-                   .maximum = 1e6},
+                   .help = "tokens to train on: PREFIX.bin and PREFIX.idx in Megatron-LM's format (see sailor-data)"}),
+           option(options.iterations, {.name = "iterations",
+                                       .value_name = "N",
+                                       .help = "train for N iterations",
+                                       .default_value = "100",
+                                       .minimum = 1}),
+           option(options.learning_rate, {.name = "learning-rate",
+                                          .value_name = "RATE",
+                                          .help = "learning rate of AdamW after the warm-up",
+                                          .default_value = "0.0006",
+                                          .minimum = 0,
+                                          .maximum = 1e6}),
+           option(options.warm_up_iterations,
                   {.name = "warm-up-iterations",
-                   .type = OptionType::integer,
                    .value_name = "N",
                    .help = "let the learning rate rise linearly over the first N iterations",
                    .default_value = "0",
-                   .minimum = 0},
+                   .minimum = 0}),
+           option(options.decay_iterations,
                   {.name = "decay-iterations",
-                   .type = OptionType::integer,
                    .value_name = "N",
                    .help = "let the learning rate fall as a cosine from the warm-up to iteration N; 0: never",
                    .default_value = "0",
-                   .minimum = 0},
-                  {.name = "min-learning-rate",
-                   .type = OptionType::number,
-                   .value_name = "RATE",
-                   .help = "where it ends",
-                   .default_value = "0",
-                   .minimum = 0,
-                   .maximum = 1e6},
+                   .minimum = 0}),
+           option(options.min_learning_rate, {.name = "min-learning-rate",
+                                              .value_name = "RATE",
+                                              .help = "where it ends",
+                                              .default_value = "0",
+                                              .minimum = 0,
+                                              .maximum = 1e6}),
+           option(options.clip_norm,
                   {.name = "clip-norm",
-                   .type = OptionType::number,
                    .value_name = "NORM",
                    .help = "scale gradients down when their norm, over all ranks, is larger; 0: never",
                    .default_value = "1",
-                   .minimum = 0},
-                  {.name = "router-aux-loss",
-                   .type = OptionType::number,
-                   .value_name = "COEFFICIENT",
-                   .help = "of models with experts: add this times the load-balancing loss of their routers (of each "
-                           "sequence, as DeepSeek-V3) to the loss that is trained, not to the one that is shown; at "
-                           "most 1000",
-                   .default_value = "0",
-                   .minimum = 0,
-                   .maximum = 1000},
+                   .minimum = 0}),
+           option(
+               options.router_aux_loss,
+               {.name = "router-aux-loss",
+                .value_name = "COEFFICIENT",
+                .help =
+                    "of models with experts: add this times the load-balancing loss of their routers (of each "
+                    "sequence, as DeepSeek-V3) to the loss that is trained, not to the one that is shown; at most 1000",
+                .default_value = "0",
+                .minimum = 0,
+                .maximum = 1000}),
+           option(options.loss_scale,
                   {.name = "loss-scale",
-                   .type = OptionType::number,
                    .value_name = "FACTOR",
                    .help = "of plans in fp16: what the loss is multiplied by at first; halved when gradients overflow",
                    .default_value = "65536",
                    .minimum = 1,
-                   .maximum = 16777216},
+                   .maximum = 16777216}),
+           option(options.loss_scale_window,
                   {.name = "loss-scale-window",
-                   .type = OptionType::integer,
                    .value_name = "N",
                    .help = "iterations without overflow after which the loss scale is doubled",
                    .default_value = "1000",
-                   .minimum = 1},
-                  {.name = "weight-decay",
-                   .type = OptionType::number,
-                   .value_name = "RATE",
-                   .help = "decoupled weight decay of AdamW, on matrices only",
-                   .default_value = "0.1",
-                   .minimum = 0,
-                   .maximum = 1e6},
-                  {.name = "seed",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "seed of the initial parameters and of the order of samples",
-                   .default_value = "1",
-                   .minimum = 0},
+                   .minimum = 1}),
+           option(options.weight_decay, {.name = "weight-decay",
+                                         .value_name = "RATE",
+                                         .help = "decoupled weight decay of AdamW, on matrices only",
+                                         .default_value = "0.1",
+                                         .minimum = 0,
+                                         .maximum = 1e6}),
+           option(options.seed, {.name = "seed",
+                                 .value_name = "N",
+                                 .help = "seed of the initial parameters and of the order of samples",
+                                 .default_value = "1",
+                                 .minimum = 0}),
+           option(options.run_file,
                   {.name = "run-file",
                    .value_name = "FILE",
-                   .help = "keep times, losses and peak memory in this HDF5 file (for sailor-simulate --against)"},
-                  {.name = "log-every",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "print every N-th iteration",
-                   .default_value = "1",
-                   .minimum = 1},
-                  {.name = "timeout",
-                   .type = OptionType::number,
-                   .value_name = "SECONDS",
-                   .help = "give up when another rank does not answer for so many seconds",
-                   .default_value = "600",
-                   .minimum = 0.001},
-                  {.name = "transport",
-                   .value_name = "TRANSPORT",
-                   .help = "what moves tensors between CPUs: MPI, or TCP connections that MPI only helps to make; "
-                           "between GPUs, NCCL",
-                   .default_value = "mpi",
-                   .choices = {"mpi", "sockets"}},
-                  device_option(),
-                  {.name = "deterministic",
-                   .type = OptionType::flag,
-                   .help =
-                       "on GPUs: the same losses, bit for bit, in every run of a plan, with a slower attention; CPUs "
-                       "always give them"},
-                  shared::models_folder(),
-                  shared::gpus_file()},
+                   .help = "keep times, losses and peak memory in this HDF5 file (for sailor-simulate --against)"}),
+           option(options.log_every, {.name = "log-every",
+                                      .value_name = "N",
+                                      .help = "print every N-th iteration",
+                                      .default_value = "1",
+                                      .minimum = 1}),
+           option(options.timeout, {.name = "timeout",
+                                    .value_name = "SECONDS",
+                                    .help = "give up when another rank does not answer for so many seconds",
+                                    .default_value = "600",
+                                    .minimum = 0.001}),
+           option(options.transport, {.name = "transport",
+                                      .value_name = "TRANSPORT",
+                                      .help = "what moves tensors between CPUs: MPI, or TCP connections that MPI only "
+                                              "helps to make; between GPUs, NCCL",
+                                      .default_value = "mpi",
+                                      .choices = {"mpi", "sockets"}}),
+           option(options.device, device_option()),
+           option(options.deterministic, {.name = "deterministic",
+                                          .help = "on GPUs: the same losses, bit for bit, in every run of a plan, with "
+                                                  "a slower attention; CPUs always give them"}),
+           option(options.models, shared::models_folder()),
+           option(options.gpus, shared::gpus_file())},
       .examples =
           {{"srun --mpi=pmix -n 2 sailor-train plan.toml --data corpus --iterations 100",
             "train for 100 iterations with the 2 ranks of a plan"},
@@ -187,36 +182,35 @@ CommandLine command_line() {
       .abilities = train_abilities};
   const auto place = std::find_if(line.options.begin(), line.options.end(),
                                   [](const Option& option) { return option.name == "log-every"; });
-  std::vector<Option> more = checkpoint_options();
-  const std::vector<Option> recording = recording_options();
+  std::vector<Option> more = checkpoint_options(options);
+  const std::vector<Option> recording = recording_options(options);
   more.insert(more.end(), recording.begin(), recording.end());
   line.options.insert(place, more.begin(), more.end());
-  const std::vector<Option> rehearsal = rehearsal_options();
+  const std::vector<Option> rehearsal = rehearsal_options(options);
   line.options.insert(line.options.end(), rehearsal.begin(), rehearsal.end());
-  const std::vector<Option> elastic = elastic_options();
+  const std::vector<Option> elastic = elastic_options(options);
   line.options.insert(line.options.end(), elastic.begin(), elastic.end());
   return line;
 }
 
 /// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
-Result<void> train(const Options& options, const Environment& environment, const runtime::World& started) {
+Result<void> train(const TrainOptions& options, const Environment& environment, const runtime::World& started) {
   const bool speaks = started.rank() == 0;
-  if (options.flag("rehearse")) return rehearse(options, environment, started);
-  if (options.text("data").empty())
+  if (*options.rehearse) return rehearse(options, environment, started);
+  if (options.data->empty())
     return agree(started.control, fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data"));
   const auto inputs = read_training_inputs(options, environment, started.size());
   SAILOR_CHECK(agree(started.control, inputs));
   const auto& [plan, model, catalogue, choice] = *inputs;
   const runtime::TrainerSettings settings = trainer_settings(options);
-  auto samples =
-      runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, settings.seed);
+  auto samples = runtime::Samples::open(*options.data, plan.job.sequence_length, model.vocabulary, settings.seed);
   SAILOR_CHECK(agree(started.control, samples));
   if (speaks) warn_of_training_options(options, plan, model, *samples, settings);
 
   const auto opened = open_device({.on_gpus = choice.on_gpus,
                                    .precision = plan.job.precision,
-                                   .deterministic = options.flag("deterministic"),
-                                   .timeout = Seconds(options.number("timeout"))},
+                                   .deterministic = *options.deterministic,
+                                   .timeout = Seconds(*options.timeout)},
                                   environment, started.control);
   if (!opened) return fail(opened.error());  // agreed on
   runtime::Device& device = *opened->device;
@@ -224,7 +218,7 @@ Result<void> train(const Options& options, const Environment& environment, const
   if (choice.on_gpus && choice.is_the_plans) warn_of_other_gpus(*opened, plan, catalogue, world.control);
   const std::string devices =
       fmt::format("{}, as {} says", describe(*opened, world.control), choice.is_the_plans ? "the plan" : "--device");
-  RunFile run_file(options, command, plan, device, world.transport.name());
+  RunFile run_file(options, typed_command, plan, device, world.transport.name());
   if (!choice.is_the_plans && run_file.is_wanted()) {
     if (speaks) spdlog::warn("no run file is written: these times are not those of the plan's devices");
     run_file.forget();
@@ -243,9 +237,8 @@ Result<void> train(const Options& options, const Environment& environment, const
         !warning.empty())
       spdlog::warn("{}", warning);
   print_training_header(options, plan, devices, trainer, world.control);
-  if (state.iteration() >= options.integer("iterations")) {
-    if (speaks)
-      spdlog::info("nothing to do: {} of {} iterations are done", state.iteration(), options.integer("iterations"));
+  if (state.iteration() >= *options.iterations) {
+    if (speaks) spdlog::info("nothing to do: {} of {} iterations are done", state.iteration(), *options.iterations);
     return {};
   }
   const TrainingRun run{.options = options,
@@ -262,21 +255,19 @@ Result<void> train(const Options& options, const Environment& environment, const
   return {};
 }
 
-Result<void> run(const Options& options, const Environment& environment) {
-  if (options.has("elastic")) {
+Result<void> run(const TrainOptions& options, const Environment& environment) {
+  if (options.elastic.has()) {
     catch_stop_requests("sailor-train", {SIGINT, SIGTERM, SIGUSR2});
-    const auto status = train_elastically(options, environment, command);
+    const auto status = train_elastically(options, environment, typed_command);
     if (!status && runtime::is_reported_elsewhere(status.error())) std::exit(exit_status(status.error().code));
     if (!status) return fail(status.error());
     if (*status != 0) std::exit(*status);
     return {};
   }
   // A rehearsal has nothing to save.
-  if (!options.flag("rehearse")) catch_stop_requests("sailor-train", {SIGINT, SIGTERM, SIGUSR2});
-  auto session = MpiSession::start({.program = "sailor-train",
-                                    .timeout = Seconds(options.number("timeout")),
-                                    .idle_waits = options.flag("rehearse")},
-                                   environment);
+  if (!*options.rehearse) catch_stop_requests("sailor-train", {SIGINT, SIGTERM, SIGUSR2});
+  auto session = MpiSession::start(
+      {.program = "sailor-train", .timeout = Seconds(*options.timeout), .idle_waits = *options.rehearse}, environment);
   if (!session) {
     if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
     return fail(session.error());
@@ -284,12 +275,12 @@ Result<void> run(const Options& options, const Environment& environment) {
   runtime::World world = (*session)->world();
   std::unique_ptr<SocketWorld> sockets;
   Result<void> done;
-  if (options.text("transport") == "sockets" && options.flag("rehearse"))
+  if (*options.transport == "sockets" && *options.rehearse)
     done = agree(world.control, fail(ErrorCode::usage, "--transport sockets says nothing of a rehearsal",
                                      "leave it out: links are simulated"));
   try {
-    if (done && options.text("transport") == "sockets") {
-      auto joined = SocketWorld::join(world, "sailor-train", Seconds(options.number("timeout")));
+    if (done && *options.transport == "sockets") {
+      auto joined = SocketWorld::join(world, "sailor-train", Seconds(*options.timeout));
       if (joined)
         sockets = *std::move(joined);
       else
@@ -321,6 +312,6 @@ Result<void> run(const Options& options, const Environment& environment) {
 int main(int argc, char** argv) {
   namespace apps = sailor::apps;
   apps::use_a_single_blas_thread(argv);
-  for (int i = 1; i < argc; ++i) apps::command += std::string(" ") + argv[i];
-  return apps::run_program(argc, argv, apps::command_line(), apps::run);
+  for (int i = 1; i < argc; ++i) apps::typed_command += std::string(" ") + argv[i];
+  return apps::run_program(argc, argv, apps::command(apps::command_line, apps::run));
 }

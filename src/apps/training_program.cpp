@@ -18,15 +18,14 @@ Option program() {
 Option train_option() {
   return {.name = "train-option",
           .value_name = "OPTION",
-          .help = "further option of sailor-train, such as --train-option=--weight-decay=0",
-          .repeatable = true};
+          .help = "further option of sailor-train, such as --train-option=--weight-decay=0"};
 }
 
 }  // namespace shared
 
-std::vector<std::string> passed_on(const Options& options, std::string_view name) {
+std::vector<std::string> passed_on(const std::vector<std::string>& parts) {
   std::vector<std::string> joined;
-  for (const std::string& part : options.texts(name)) {
+  for (const std::string& part : parts) {
     if (joined.empty() || part.starts_with("-"))
       joined.push_back(part);
     else
@@ -41,14 +40,14 @@ fs::path beside_this_program(const char* name) {
   return !code && fs::exists(beside, code) ? beside : fs::path(name);
 }
 
-preflight::TrainingProgram training_program(const Options& options, const Environment& environment) {
+preflight::TrainingProgram training_program(const ProgramOptions& options, const Environment& environment) {
   preflight::TrainingProgram program;
-  program.path = options.has("program") ? fs::path(options.text("program")) : beside_this_program("sailor-train");
+  program.path = options.program.has() ? fs::path(*options.program) : beside_this_program("sailor-train");
   // A bare name is looked up in PATH by srun.
   if (program.path.has_parent_path()) program.path = fs::absolute(program.path).lexically_normal();
   if (const auto device = environment.find("SAILOR_DEVICE"); device != environment.end())
     program.device = device->second;
-  program.options = passed_on(options, "train-option");
+  program.options = passed_on(*options.train_option);
   for (const std::string& argument : program.options)
     if (constexpr std::string_view option = "--device="; argument.starts_with(option))
       program.device = argument.substr(option.size());

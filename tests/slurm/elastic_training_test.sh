@@ -53,9 +53,9 @@ losses() { sed -n 's/^ *\([0-9][0-9]*\)  *\([0-9.][0-9.]*\)  *[0-9.].*/\1 \2/p' 
 state() { scontrol -o show job "$id" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
 all_idle() { [[ $(sinfo -h -t idle -o %D) == 3 ]]; }
 queue_is_empty() { [[ -z $(squeue -h) ]]; }
-# before_long SECONDS COMMAND...
+# before_long SECONDS COMMAND...: a busy machine may take three times as long.
 before_long() {
-  local attempts=$(($1 * 5)) attempt
+  local attempts=$(($1 * 15)) attempt
   shift
   for ((attempt = 0; attempt < attempts; ++attempt)); do
     if "$@"; then return 0; fi

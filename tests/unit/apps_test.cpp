@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <vector>
 
 #include "apps/options.hpp"
@@ -14,52 +15,65 @@
 namespace sailor::apps {
 namespace {
 
-CommandLine sample() {
+struct SampleOptions : CommonOptions {
+  OptionValue<std::string> plan, model, partition, format;
+  OptionValue<std::vector<std::string>> files;
+  OptionValue<int> nodes, micro_batch;
+  OptionValue<std::vector<int>> micro_batches;
+  OptionValue<std::int64_t> tokens;
+  OptionValue<double> price;
+  OptionValue<bool> overlap;
+};
+
+CommandLine sample(SampleOptions& options) {
   return {.program = "sailor-sample",
           .purpose = "shows what the option table does",
-          .positionals = {{.name = "PLAN", .help = "the plan (plan.toml)"},
-                          {.name = "FILES", .help = "more files", .required = false, .repeatable = true}},
-          .options = {shared::model(),
-                      shared::partition(),
-                      shared::nodes(),
-                      {.name = "micro-batch",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "micro-batch, sequences",
-                       .default_value = "4",
-                       .minimum = 1,
-                       .maximum = 64},
-                      {.name = "micro-batches",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "micro-batches to try, sequences",
-                       .default_value = "1,2,4",
-                       .repeatable = true},
-                      {.name = "price", .type = OptionType::number, .value_name = "USD", .help = "USD per GPU-hour"},
-                      {.name = "overlap", .type = OptionType::flag, .help = "overlap communication and computation"},
-                      shared::format()},
+          .positionals = {positional(options.plan, {.name = "PLAN", .help = "the plan (plan.toml)"}),
+                          positional(options.files, {.name = "FILES", .help = "more files", .required = false})},
+          .options = {option(options.model, shared::model()), option(options.partition, shared::partition()),
+                      option(options.nodes, shared::nodes()),
+                      option(options.micro_batch, {.name = "micro-batch",
+                                                   .value_name = "N",
+                                                   .help = "micro-batch, sequences",
+                                                   .default_value = "4",
+                                                   .minimum = 1,
+                                                   .maximum = 64}),
+                      option(options.micro_batches, {.name = "micro-batches",
+                                                     .value_name = "N",
+                                                     .help = "micro-batches to try, sequences",
+                                                     .default_value = "1,2,4"}),
+                      option(options.tokens, {.name = "tokens", .value_name = "N", .help = "tokens in all"}),
+                      option(options.price, {.name = "price", .value_name = "USD", .help = "USD per GPU-hour"}),
+                      option(options.overlap, {.name = "overlap", .help = "overlap communication and computation"}),
+                      option(options.format, shared::format())},
           .examples = {{.command = "sailor-sample plan.toml", .comment = "The usual"}},
           .notes = ""};
 }
 
-Result<std::optional<Options>> parse(const std::vector<std::string>& arguments, const Environment& environment = {}) {
-  return parse_options(sample(), arguments, environment);
-}
+/// A command line of the sample, parsed.
+struct Parsed {
+  SampleOptions options;
+  Result<bool> goes_on;
 
-Options parsed(const std::vector<std::string>& arguments, const Environment& environment = {}) {
-  auto options = parse(arguments, environment);
-  if (!options || !*options) {
-    ADD_FAILURE() << (options ? "no options" : options.error().message());
-    return {};
+  explicit Parsed(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+    CommandLine line = sample(options);
+    line.common = &options;
+    goes_on = parse_options(line, arguments, environment);
   }
-  return **options;
+};
+
+std::unique_ptr<Parsed> parsed(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+  auto parsed = std::make_unique<Parsed>(arguments, environment);
+  if (!parsed->goes_on || !*parsed->goes_on)
+    ADD_FAILURE() << (parsed->goes_on ? "no options" : parsed->goes_on.error().message());
+  return parsed;
 }
 
 std::string error_of(const std::vector<std::string>& arguments, const Environment& environment = {}) {
-  auto options = parse(arguments, environment);
-  if (options) return "no error";
-  EXPECT_EQ(options.error().code, ErrorCode::usage);
-  return options.error().message();
+  const Parsed parsed(arguments, environment);
+  if (parsed.goes_on) return "no error";
+  EXPECT_EQ(parsed.goes_on.error().code, ErrorCode::usage);
+  return parsed.goes_on.error().message();
 }
 
 /// A file that lives as long as the test.
@@ -89,32 +103,34 @@ TEST(Version, NamesTheOptionalPartsOfThisBuild) {
 }
 
 TEST(Options, DefaultsHoldWhenNothingIsSaid) {
-  const Options options = parsed({"plan.toml"});
-  EXPECT_EQ(options.integer("micro-batch"), 4);
-  EXPECT_EQ(options.integers("micro-batches"), (std::vector{1, 2, 4}));
-  EXPECT_EQ(options.text("format"), "table");
-  EXPECT_FALSE(options.has("model"));
-  EXPECT_FALSE(options.given("micro-batch"));
-  EXPECT_FALSE(options.flag("overlap"));
-  EXPECT_EQ(options.text("model"), "");
-  EXPECT_EQ(options.positional("PLAN"), std::vector<std::string>{"plan.toml"});
-  EXPECT_TRUE(options.positional("FILES").empty());
+  const auto options_parsed = parsed({"plan.toml"});
+  const SampleOptions& options = options_parsed->options;
+  EXPECT_EQ(*options.micro_batch, 4);
+  EXPECT_EQ(*options.micro_batches, (std::vector{1, 2, 4}));
+  EXPECT_EQ(*options.format, "table");
+  EXPECT_FALSE(options.model.has());
+  EXPECT_FALSE(options.micro_batch.given());
+  EXPECT_FALSE(*options.overlap);
+  EXPECT_EQ(*options.model, "");
+  EXPECT_EQ(std::vector{*options.plan}, std::vector<std::string>{"plan.toml"});
+  EXPECT_TRUE(options.files->empty());
 }
 
 TEST(Options, CommandLineBeatsEnvironmentBeatsConfigBeatsDefault) {
   const TemporaryFile config("micro_batch = 8\n");
   const Environment environment{{"SAILOR_MICRO_BATCH", "16"}};
-  EXPECT_EQ(parsed({"p", "--config", config.path()}).integer("micro-batch"), 8);
-  EXPECT_EQ(parsed({"p", "--config", config.path()}, environment).integer("micro-batch"), 16);
-  EXPECT_EQ(parsed({"p", "--config", config.path(), "--micro-batch", "32"}, environment).integer("micro-batch"), 32);
-  EXPECT_EQ(parsed({"p"}, {{"SAILOR_CONFIG", config.path()}}).integer("micro-batch"), 8);
+  EXPECT_EQ(*parsed({"p", "--config", config.path()})->options.micro_batch, 8);
+  EXPECT_EQ(*parsed({"p", "--config", config.path()}, environment)->options.micro_batch, 16);
+  EXPECT_EQ(*parsed({"p", "--config", config.path(), "--micro-batch", "32"}, environment)->options.micro_batch, 32);
+  EXPECT_EQ(*parsed({"p"}, {{"SAILOR_CONFIG", config.path()}})->options.micro_batch, 8);
 }
 
 TEST(Options, PrintConfigIsTomlThatSaysWhoSetWhat) {
   const TemporaryFile config("price = 1.5\nmicro_batches = [3, 5]\noverlap = true\n");
-  const Options options =
+  const auto options_parsed =
       parsed({"p", "--config", config.path(), "-N", "3", "--model", "a \"b\""}, {{"SAILOR_PARTITION", "debug"}});
-  const std::string text = options.print_config();
+  const SampleOptions& options = options_parsed->options;
+  const std::string text = options.effective_values;
   auto document = TomlDocument::parse(text, "printed");
   ASSERT_TRUE(document) << document.error().message() << "\n" << text;
   const TomlTable root = document->root();
@@ -131,33 +147,35 @@ TEST(Options, PrintConfigIsTomlThatSaysWhoSetWhat) {
 }
 
 TEST(Options, PrintedConfigReadsBackAsConfig) {
-  const TemporaryFile config(parsed({"p", "-N", "7", "--micro-batches", "2,6", "--overlap"}).print_config());
-  const Options again = parsed({"p", "--config", config.path()});
-  EXPECT_EQ(again.integer("nodes"), 7);
-  EXPECT_EQ(again.integers("micro-batches"), (std::vector{2, 6}));
-  EXPECT_TRUE(again.flag("overlap"));
+  const TemporaryFile config(parsed({"p", "-N", "7", "--micro-batches", "2,6", "--overlap"})->options.effective_values);
+  const auto again_parsed = parsed({"p", "--config", config.path()});
+  const SampleOptions& again = again_parsed->options;
+  EXPECT_EQ(*again.nodes, 7);
+  EXPECT_EQ(*again.micro_batches, (std::vector{2, 6}));
+  EXPECT_TRUE(*again.overlap);
 }
 
 TEST(Options, PrintConfigNeedsNoPositionals) {
-  auto options = parse({"--print-config"});
-  ASSERT_TRUE(options) << options.error().message();
-  EXPECT_FALSE(options->has_value());
+  const Parsed parsed({"--print-config"});
+  ASSERT_TRUE(parsed.goes_on) << parsed.goes_on.error().message();
+  EXPECT_FALSE(*parsed.goes_on);
 }
 
 TEST(Options, ListsComeFromCommasAndFromRepetition) {
-  EXPECT_EQ(parsed({"p", "--micro-batches", "1,2", "--micro-batches=8"}).integers("micro-batches"),
+  EXPECT_EQ(*parsed({"p", "--micro-batches", "1,2", "--micro-batches=8"})->options.micro_batches,
             (std::vector{1, 2, 8}));
 }
 
 TEST(Options, PositionalsAreTakenInOrderAndAfterDoubleDash) {
-  const Options options = parsed({"--model", "m", "--", "--odd-name", "b", "c"});
-  EXPECT_EQ(options.positional("PLAN"), std::vector<std::string>{"--odd-name"});
-  EXPECT_EQ(options.positional("FILES"), (std::vector<std::string>{"b", "c"}));
+  const auto options_parsed = parsed({"--model", "m", "--", "--odd-name", "b", "c"});
+  const SampleOptions& options = options_parsed->options;
+  EXPECT_EQ(std::vector{*options.plan}, std::vector<std::string>{"--odd-name"});
+  EXPECT_EQ(*options.files, (std::vector<std::string>{"b", "c"}));
 }
 
 TEST(Options, FlagInEnvironmentIsOnOrOff) {
-  EXPECT_TRUE(parsed({"p"}, {{"SAILOR_OVERLAP", "1"}}).flag("overlap"));
-  EXPECT_FALSE(parsed({"p"}, {{"SAILOR_OVERLAP", "no"}}).flag("overlap"));
+  EXPECT_TRUE(*parsed({"p"}, {{"SAILOR_OVERLAP", "1"}})->options.overlap);
+  EXPECT_FALSE(*parsed({"p"}, {{"SAILOR_OVERLAP", "no"}})->options.overlap);
   EXPECT_EQ(error_of({"p"}, {{"SAILOR_OVERLAP", "perhaps"}}),
             "environment variable SAILOR_OVERLAP: 'perhaps' is neither 1 nor 0; see sailor-sample --help");
 }
@@ -193,11 +211,14 @@ TEST(Options, BadNumbersAreRefused) {
   EXPECT_EQ(error_of({"p", "--price", "nan"}), "--price: 'nan' is no number; see sailor-sample --help");
   EXPECT_EQ(error_of({"p", "--price", "1,5"}), "--price: '1,5' is no number; see sailor-sample --help");
   EXPECT_EQ(error_of({"p", "--micro-batches", "1,y"}), "--micro-batches: 'y' is no integer; see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--micro-batches", "1,3000000000"}),
+            "--micro-batches: '3000000000' is too large; see sailor-sample --help");
+  EXPECT_EQ(*parsed({"p", "--tokens", "3000000000"})->options.tokens, 3'000'000'000);
   EXPECT_EQ(error_of({"p", "--micro-batch", "99999999999999999999"}),
             "--micro-batch: '99999999999999999999' is too large; see sailor-sample --help");
 }
 
-TEST(Options, NegativeNumbersAreValuesNotOptions) { EXPECT_EQ(parsed({"p", "--price", "-2.5"}).number("price"), -2.5); }
+TEST(Options, NegativeNumbersAreValuesNotOptions) { EXPECT_EQ(*parsed({"p", "--price", "-2.5"})->options.price, -2.5); }
 
 TEST(Options, ValuesOutOfRangeSayTheRange) {
   EXPECT_EQ(error_of({"p", "--micro-batch", "0"}),
@@ -219,7 +240,9 @@ TEST(Options, OptionGivenTwiceIsRefused) {
 
 TEST(Options, MissingAndSurplusPositionalsAreErrors) {
   EXPECT_EQ(error_of({}), "PLAN is missing: the plan (plan.toml); see sailor-sample --help");
-  CommandLine line = sample();
+  SampleOptions options;
+  CommandLine line = sample(options);
+  line.common = &options;
   line.positionals.pop_back();
   auto surplus = parse_options(line, {"a", "b"}, {});
   ASSERT_FALSE(surplus);
@@ -251,13 +274,15 @@ TEST(Options, MissingConfigFileIsAnError) {
 }
 
 TEST(Options, HelpComesBeforeErrors) {
-  auto options = parse({"--no-such-option", "--help"});
-  ASSERT_TRUE(options) << options.error().message();
-  EXPECT_FALSE(options->has_value());
+  const Parsed parsed({"--no-such-option", "--help"});
+  ASSERT_TRUE(parsed.goes_on) << parsed.goes_on.error().message();
+  EXPECT_FALSE(*parsed.goes_on);
 }
 
 TEST(Help, ShowsPurposeUsageDefaultsUnitsAndExamples) {
-  const std::string text = help_text(sample());
+  SampleOptions options;
+  const CommandLine line = sample(options);
+  const std::string text = help_text(line);
   EXPECT_TRUE(
       text.starts_with("sailor-sample: shows what the option table does\n\n"
                        "Usage: sailor-sample [options] PLAN [FILES...]\n"))
@@ -281,22 +306,22 @@ TEST(ProfilesFolder, EnvironmentComesFirst) {
 }
 
 // run_program() writes to the process's own stdout and stderr: each case is a forked child.
-Result<void> succeed(const Options&, const Environment&) {
+Result<void> succeed(const SampleOptions&, const Environment&) {
   std::puts("data");
   return {};
 }
-Result<void> find_no_plan(const Options&, const Environment&) {
+Result<void> find_no_plan(const SampleOptions&, const Environment&) {
   return fail(ErrorCode::infeasible, "no plan fits", "add nodes");
 }
-Result<void> throw_something(const Options&, const Environment&) { throw std::runtime_error("broken"); }
+Result<void> throw_something(const SampleOptions&, const Environment&) { throw std::runtime_error("broken"); }
 
-int run(const std::vector<std::string>& arguments, Result<void> (*body)(const Options&, const Environment&)) {
+int run(const std::vector<std::string>& arguments, Result<void> (*body)(const SampleOptions&, const Environment&)) {
   std::vector<std::string> storage{"sailor-sample"};
   storage.insert(storage.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& argument : storage) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  return run_program(static_cast<int>(storage.size()), argv.data(), sample(), body);
+  return run_program(static_cast<int>(storage.size()), argv.data(), command(sample, body));
 }
 
 TEST(RunProgramDeathTest, StatusFollowsTheError) {

@@ -18,52 +18,51 @@
 
 namespace sailor::apps {
 
-std::string planned_catalogue(const Options& options, const Environment& environment) {
-  return are_gpu_counts(options.text("gpus")) ? profiles_folder(environment) + "/gpus.toml"
-                                              : gpus_file(options, environment);
+std::string planned_catalogue(const PlanOptions& options, const Environment& environment) {
+  return are_gpu_counts(*options.gpus) ? profiles_folder(environment) + "/gpus.toml"
+                                       : gpus_file(options.gpus, environment);
 }
 
-std::string planned_profile(const Options& options) {
-  if (options.has("profile")) return options.text("profile");
-  return are_gpu_counts(options.text("gpus")) ? "published" : "";
+std::string planned_profile(const PlanOptions& options) {
+  if (options.profile.has()) return *options.profile;
+  return are_gpu_counts(*options.gpus) ? "published" : "";
 }
 
-PlanOrigin origin_of(const Options& options, const Cluster& cluster, const std::string& profile_hash) {
-  const std::string& model = options.text("model");
+PlanOrigin origin_of(const PlanOptions& options, const Cluster& cluster, const std::string& profile_hash) {
+  const std::string& model = *options.model;
   // A model of Hugging Face's config.json has its path as its name.
   const bool is_file = model.ends_with(".toml");
   return {.tool = fmt::format("sailor-plan {}", version()),
           .cluster = cluster.origin,
-          .partition = options.text("partition"),
+          .partition = *options.partition,
           .profile_store = planned_profile(options),
-          .framework = options.text("framework"),
+          .framework = *options.framework,
           .cluster_hash = content_hash(cluster_to_toml(cluster)),
           .profile_hash = profile_hash,
           .model_file = is_file ? std::filesystem::absolute(model).lexically_normal().string() : std::string()};
 }
 
-Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,
+Result<std::optional<ClusterInput>> read_cluster_input(const PlanOptions& options, const Environment& environment,
                                                        const GpuCatalogue& gpus, const Plan* plan) {
   ClusterInput input;
-  auto rules = gpu_type_rules(options, gpus);
+  auto rules = gpu_type_rules(*options.gpu_type, gpus);
   if (!rules) return fail(rules.error());
   if (plan != nullptr)
     for (slurm::GpuRule& rule : rules_of_plan(*plan, gpus)) rules->push_back(std::move(rule));
-  if (are_gpu_counts(options.text("gpus"))) {
-    if (options.has("cluster") || options.has("partition"))
+  if (are_gpu_counts(*options.gpus)) {
+    if (options.cluster.has() || options.partition.has())
       return fail(ErrorCode::usage, "--gpus says which GPUs there are, and so does --cluster or --partition",
                   "leave out one of them");
-    auto cluster = cluster_of_gpu_counts(options.text("gpus"), gpus);
+    auto cluster = cluster_of_gpu_counts(*options.gpus, gpus);
     if (!cluster) return fail(cluster.error());
     input.cluster = *std::move(cluster);
-  } else if (options.has("cluster")) {
-    auto cluster = load_cluster(options.text("cluster"), gpus);
+  } else if (options.cluster.has()) {
+    auto cluster = load_cluster(*options.cluster, gpus);
     if (!cluster) return fail(cluster.error());
     input.cluster = *std::move(cluster);
-  } else if (options.has("partition")) {
+  } else if (options.partition.has()) {
     auto reading = ask_slurm_alone(
-        environment, gpus,
-        {.reservation = options.text("reservation"), .site = options.text("site"), .rules = *std::move(rules)});
+        environment, gpus, {.reservation = *options.reservation, .site = *options.site, .rules = *std::move(rules)});
     if (!reading) return fail(reading.error());
     input.cluster = std::move(reading->cluster);
     input.facts = std::move(reading->facts);
@@ -72,41 +71,40 @@ Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, c
   } else {
     return std::nullopt;
   }
-  auto site = read_site(options, environment, gpus, input.cluster.name);
+  auto site = read_site(options.site, options.gpus, environment, gpus, input.cluster.name);
   if (!site) return fail(site.error());
   input.site = *std::move(site);
   // Prices and zones of a cluster file are complete, unless a site is named.
-  if (input.live || options.has("site")) slurm::add_site(input.site, input.cluster);
+  if (input.live || options.site.has()) slurm::add_site(input.site, input.cluster);
   if (input.live)
     slurm::keep_nodes_that_satisfy(input.site.launch.constraint, "site " + input.site.name, input.cluster);
-  for (const LeftOutNodes& nodes : input.cluster.left_out_of(partitions_of(options)))
+  for (const LeftOutNodes& nodes : input.cluster.left_out_of(partitions_of(options.partition)))
     input.left_out.push_back(nodes.message());
-  if (!options.has("reservation")) return std::optional<ClusterInput>(std::move(input));
-  if (auto used = use_reservation(options, input.cluster); !used && !options.flag("preflight"))
+  if (!options.reservation.has()) return std::optional<ClusterInput>(std::move(input));
+  if (auto used = use_reservation(*options.reservation, partitions_of(options.partition), input.cluster);
+      !used && !*options.preflight)
     return fail(used.error());  // with --preflight it is one failed check among others
-  if (const std::string problem =
-          slurm::account_problem(input.cluster, options.text("reservation"), options.text("account"));
-      !problem.empty() && !options.flag("preflight"))
+  if (const std::string problem = slurm::account_problem(input.cluster, *options.reservation, *options.account);
+      !problem.empty() && !*options.preflight)
     spdlog::warn("{}", problem);
   return std::optional<ClusterInput>(std::move(input));
 }
 
-Result<void> check_live_partitions(const ClusterInput& input, const Options& options) {
+Result<void> check_live_partitions(const ClusterInput& input, const PlanOptions& options) {
   if (!input.live) return {};
   for (const std::string& warning : input.left_out) spdlog::warn("{}", warning);
   const preflight::Identity identity = preflight::current_identity();
-  for (const std::string& name : partitions_of(options)) {
+  for (const std::string& name : partitions_of(options.partition)) {
     const bool any_state = availability_of(options) == Availability::all;
     auto partition =
         any_state ? slurm::known_partition(input.cluster, name) : slurm::require_partition(input.cluster, name);
     if (!partition) return fail(partition.error());
     if (const std::string problem = slurm::partition_problem(*partition); !problem.empty()) spdlog::warn("{}", problem);
-    if (partition->needs_reservation && !options.has("reservation"))
+    if (partition->needs_reservation && !options.reservation.has())
       spdlog::warn("{}: name one with --reservation NAME", slurm::reservation_needed(name));
     // The account of a job need not be known yet.
-    if (!options.has("account")) partition->allowed_accounts.clear();
-    const std::string problem =
-        preflight::access_problem(*partition, identity, options.text("account"), options.text("qos"));
+    if (!options.account.has()) partition->allowed_accounts.clear();
+    const std::string problem = preflight::access_problem(*partition, identity, *options.account, *options.qos);
     if (!problem.empty()) spdlog::warn("{}", problem);
   }
   return {};

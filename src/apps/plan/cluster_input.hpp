@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.hpp"
+#include "apps/plan/plan_options.hpp"
 #include "cluster/cluster.hpp"
 #include "core/error.hpp"
 #include "plan/plan.hpp"
@@ -25,22 +25,22 @@ struct ClusterInput {
 };
 
 /// Path of the GPU catalogue; --gpus may describe a cluster instead (gpu_counts.hpp).
-std::string planned_catalogue(const Options& options, const Environment& environment);
+std::string planned_catalogue(const PlanOptions& options, const Environment& environment);
 /// --profile; if it is not given, `published` when --gpus describes a cluster, else "".
-std::string planned_profile(const Options& options);
+std::string planned_profile(const PlanOptions& options);
 
 /// Where the plans of a command come from: its options, and what they were made from.
-PlanOrigin origin_of(const Options& options, const Cluster& cluster, const std::string& profile_hash);
+PlanOrigin origin_of(const PlanOptions& options, const Cluster& cluster, const std::string& profile_hash);
 
 /// Reads the cluster by --cluster, --partition or --gpus NxM:TYPE; std::nullopt if none is given. With --reservation
 /// only its nodes. Does not check that the partitions exist and are up. GPUs of unknown type are those of --gpu-type,
 /// else of `plan` (may be null).
-Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,
+Result<std::optional<ClusterInput>> read_cluster_input(const PlanOptions& options, const Environment& environment,
                                                        const GpuCatalogue& gpus, const Plan* plan = nullptr);
 
 /// Refuses partitions of a live cluster that do not exist, or that are not up unless the plan is for all that exists,
 /// and warns of what was left out and of partitions that are closed to this user.
-Result<void> check_live_partitions(const ClusterInput& input, const Options& options);
+Result<void> check_live_partitions(const ClusterInput& input, const PlanOptions& options);
 
 /// The nodes that plans are searched on, as if they were free: those of the chosen partitions and availability. If none
 /// are left, the whole cluster, so that the planner reports it.

@@ -47,34 +47,34 @@ std::optional<double> unix_time(std::string_view date) {
 }
 
 /// The value of an option, else of the variable that sbatch would read, as with sailor-submit.
-std::string option_or_variable(const Options& options, const char* option, const Environment& environment,
+std::string option_or_variable(const OptionValue<std::string>& option, const Environment& environment,
                                const char* variable) {
-  if (options.has(option)) return options.text(option);
+  if (option.has()) return *option;
   const auto found = environment.find(variable);
   return found == environment.end() ? "" : found->second;
 }
 
-Result<preflight::Job> job_of(const Options& options, const Environment& environment, const PreflightInput& input) {
-  preflight::Job job{.partitions = partitions_of(options),
-                     .account = option_or_variable(options, "account", environment, "SBATCH_ACCOUNT"),
-                     .qos = option_or_variable(options, "qos", environment, "SBATCH_QOS"),
+Result<preflight::Job> job_of(const PlanOptions& options, const Environment& environment, const PreflightInput& input) {
+  preflight::Job job{.partitions = partitions_of(options.partition),
+                     .account = option_or_variable(options.account, environment, "SBATCH_ACCOUNT"),
+                     .qos = option_or_variable(options.qos, environment, "SBATCH_QOS"),
                      .time = std::nullopt,
                      .iterations = std::nullopt,
-                     .data = options.text("data"),
-                     .checkpoints = options.text("checkpoints"),
-                     .mpi = options.text("mpi"),
-                     .memory_margin = options.number("memory-margin"),
-                     .reservation = options.text("reservation"),
+                     .data = *options.data,
+                     .checkpoints = *options.checkpoints,
+                     .mpi = *options.mpi,
+                     .memory_margin = *options.memory_margin,
+                     .reservation = *options.reservation,
                      .program = training_program(options, environment),
-                     .licenses = options.text("licenses")};
-  if (options.has("time")) {
-    const auto time = slurm::parse_time_limit(options.text("time"));
+                     .licenses = *options.licenses};
+  if (options.time.has()) {
+    const auto time = slurm::parse_time_limit(*options.time);
     if (!time) return fail(ErrorCode::usage, "--time: " + time.error().what, time.error().hint);
     job.time = *time;
   }
-  if (options.has("iterations")) job.iterations = options.number("iterations");
-  if (options.has("tokens") && input.plan != nullptr)
-    job.iterations = std::ceil(options.number("tokens") / input.plan->job.tokens());
+  if (options.iterations.has()) job.iterations = *options.iterations;
+  if (options.tokens.has() && input.plan != nullptr)
+    job.iterations = std::ceil(*options.tokens / input.plan->job.tokens());
   if (job.mpi.empty()) {
     const auto usual = slurm::choose_environment(input.cluster.site, "");
     if (!usual) return fail(usual.error());
@@ -113,10 +113,10 @@ preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, c
 }
 
 /// Predicts the plan again: the prediction in its file may be older than its last edit.
-void predict(const Options& options, const Environment& environment, const Profile& profile, const Model& model,
+void predict(const PlanOptions& options, const Environment& environment, const Profile& profile, const Model& model,
              const GpuCatalogue& gpus, const Cluster& cluster, Plan& plan, PreflightInput& input) {
   const std::string name =
-      options.given("framework") || plan.origin.framework.empty() ? options.text("framework") : plan.origin.framework;
+      options.framework.given() || plan.origin.framework.empty() ? *options.framework : plan.origin.framework;
   const auto framework = simulator::find_framework(name, frameworks_folder(environment));
   if (!framework) return;
   const auto prediction = simulator::simulate(plan, {.model = model,
@@ -124,7 +124,7 @@ void predict(const Options& options, const Environment& environment, const Profi
                                                      .gpus = gpus,
                                                      .framework = *framework,
                                                      .cluster = &cluster,
-                                                     .measured_only = options.flag("measured-only")});
+                                                     .measured_only = *options.measured_only});
   if (!prediction) {
     input.not_simulated = prediction.error();
     return;
@@ -166,7 +166,7 @@ std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const
   return all;
 }
 
-Result<std::vector<preflight::Check>> check_job(const Options& options, const Environment& environment,
+Result<std::vector<preflight::Check>> check_job(const PlanOptions& options, const Environment& environment,
                                                 const PreflightInput& input) {
   const auto job = job_of(options, environment, input);
   if (!job) return fail(job.error());
@@ -193,20 +193,20 @@ ordered_json preflight_to_json(const std::vector<preflight::Check>& checks) {
   return {{"outcome", preflight::to_string(preflight::worst(checks))}, {"checks", std::move(rows)}};
 }
 
-Result<int> preflight_of_plan(const Options& options, const Environment& environment) {
-  const std::string& path = options.positional("PLAN").front();
+Result<int> preflight_of_plan(const PlanOptions& options, const Environment& environment) {
+  const std::string& path = *options.plan;
   const auto gpus = GpuCatalogue::load(planned_catalogue(options, environment));
   if (!gpus) return fail(gpus.error());
   auto plan = load_plan(path);
   if (!plan) return fail(plan.error());
-  const auto model = find_model(*plan, models_folder(options, environment));
+  const auto model = find_model(*plan, models_folder(options.models, environment));
   if (!model) return fail(model.error(), path);
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
   use_catalogue_names(*plan, *gpus);
   const auto cluster = read_cluster_input(options, environment, *gpus, &*plan);
   if (!cluster) return fail(cluster.error());
   PreflightInput input{.cluster = **cluster, .gpus = *gpus, .plan = &*plan, .model = &*model};
-  const std::string store = options.has("profile") ? options.text("profile") : plan->origin.profile_store;
+  const std::string store = options.profile.has() ? *options.profile : plan->origin.profile_store;
   if (!store.empty()) {
     auto data = load_profile(find_store(store, environment));
     if (data) {
@@ -219,7 +219,7 @@ Result<int> preflight_of_plan(const Options& options, const Environment& environ
   }
   const auto checks = check_job(options, environment, input);
   if (!checks) return fail(checks.error());
-  if (options.text("format") == "json") {
+  if (*options.format == "json") {
     ordered_json json{{"model", plan->job.model},
                       {"cluster", {{"name", (*cluster)->cluster.name}}},
                       {"precision", to_string(plan->job.precision)}};

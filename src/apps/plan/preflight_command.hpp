@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.hpp"
 #include "apps/plan/cluster_input.hpp"
+#include "apps/plan/plan_options.hpp"
 #include "core/error.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
@@ -30,7 +30,7 @@ struct PreflightInput {
 
 /// Gathers the facts that the checks need, and checks the job. Errors: usage (a time that cannot be read), not_found
 /// (an unknown environment of the site).
-Result<std::vector<preflight::Check>> check_job(const Options& options, const Environment& environment,
+Result<std::vector<preflight::Check>> check_job(const PlanOptions& options, const Environment& environment,
                                                 const PreflightInput& input);
 
 /// The contents of the profile for each GPU type of the plan, of the model of this name.
@@ -40,6 +40,6 @@ std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const
 nlohmann::ordered_json preflight_to_json(const std::vector<preflight::Check>& checks);
 
 /// sailor-plan --preflight PLAN: prints the checks and returns the exit status.
-Result<int> preflight_of_plan(const Options& options, const Environment& environment);
+Result<int> preflight_of_plan(const PlanOptions& options, const Environment& environment);
 
 }  // namespace sailor::apps

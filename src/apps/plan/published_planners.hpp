@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.hpp"
+#include "apps/plan/plan_options.hpp"
 #include "core/error.hpp"
 #include "plan/plan.hpp"
 #include "planner/baselines/baseline.hpp"
@@ -15,21 +15,21 @@
 namespace sailor::apps {
 
 /// --planner, --planner-faults, --judge, --planner-seed.
-std::vector<Option> planner_options();
+std::vector<Option> planner_options(PlanOptions& options);
 /// --planner-faults, for every program that has it.
-planner::baselines::Faults planner_faults(const Options& options);
+planner::baselines::Faults planner_faults(const OptionValue<std::string>& option);
 
 /// Whether --planner asks for the list of planners.
-bool wants_planner_list(const Options& options);
+bool wants_planner_list(const PlanOptions& options);
 /// Whether --planner names a planner other than this project's own.
-bool by_published_planner(const Options& options);
+bool by_published_planner(const PlanOptions& options);
 /// Refuses unknown names, and options that do not go with the planner. Errors: usage.
-Result<void> check_planner_options(const Options& options);
+Result<void> check_planner_options(const PlanOptions& options);
 
 /// Runs the planner, writes its proposals, and returns the exit status. `heading` describes the content of `simulated`;
 /// `origin` goes into the plan that is written. Errors: infeasible, with counts, if no plan is accepted; usage, if the
 /// plan cannot be expressed in the form that --output or --format asks for.
-Result<int> plan_by_published(const Options& options, const planner::Request& request,
+Result<int> plan_by_published(const PlanOptions& options, const planner::Request& request,
                               const simulator::Environment& simulated, const reports::Heading& heading,
                               const std::vector<NodeGroup>& nodes, const PlanOrigin& origin);
 

@@ -77,11 +77,11 @@ Result<void> check_same_job(const TrainingJob& own, const TrainingJob& asked, st
   return {};
 }
 
-Result<std::optional<planner::Candidate>> read_own_plan(const Options& options, const Environment& environment,
+Result<std::optional<planner::Candidate>> read_own_plan(const PlanOptions& options, const Environment& environment,
                                                         const planner::Request& request,
                                                         const simulator::Environment& simulated) {
-  if (!options.has("why-not")) return std::nullopt;
-  const std::string path = options.text("why-not");
+  if (!options.why_not.has()) return std::nullopt;
+  const std::string path = *options.why_not;
   auto input = read_plan_input(path, options, environment, simulated.gpus, simulated.profile);
   if (!input) return fail(input.error());
   planner::Candidate own{.plan = std::move(input->plan), .prediction = {}, .memory_headroom = 1.0};
@@ -98,21 +98,21 @@ Result<std::optional<planner::Candidate>> read_own_plan(const Options& options, 
   return std::optional<planner::Candidate>(std::move(own));
 }
 
-Answers answer_questions(const Options& options, const planner::Request& request,
+Answers answer_questions(const PlanOptions& options, const planner::Request& request,
                          const simulator::Environment& simulated, const planner::SearchResult& found,
                          const std::optional<planner::Candidate>& own) {
   Answers answers;
-  if (options.flag("explain")) {
+  if (*options.explain) {
     const std::string text = planner::explain(found, request);
     answers.text += "\nWhy:\n" + text;
     answers.json["explanation"] = split(text, '\n');
   }
-  if (options.flag("placement")) add_placement(found.plans.front().plan, request, *simulated.cluster, answers);
+  if (*options.placement) add_placement(found.plans.front().plan, request, *simulated.cluster, answers);
   if (!own) return answers;
   const planner::Candidate& winner = found.plans.front();
   const std::vector<std::string> problems = problems_of(*own, request, simulated);
   const std::string text = planner::why_not(*own, winner, request, problems, simulated.cluster);
-  answers.text += fmt::format("\nWhy not {}:\n{}", options.text("why-not"), text);
+  answers.text += fmt::format("\nWhy not {}:\n{}", *options.why_not, text);
   std::vector<std::string> against = problems;
   for (std::string& limit : planner::broken_limits(*own, request, simulated.cluster))
     against.push_back(std::move(limit));

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "apps/options.hpp"
+#include "apps/plan/plan_options.hpp"
 #include "core/error.hpp"
 #include "planner/planner.hpp"
 #include "planner/request.hpp"
@@ -25,11 +25,11 @@ Result<void> check_same_job(const TrainingJob& own, const TrainingJob& asked, st
 
 /// The plan that --why-not names, with its prediction; std::nullopt without the option. Errors: those of the file;
 /// usage if it is a plan for another job.
-Result<std::optional<planner::Candidate>> read_own_plan(const Options& options, const Environment& environment,
+Result<std::optional<planner::Candidate>> read_own_plan(const PlanOptions& options, const Environment& environment,
                                                         const planner::Request& request,
                                                         const simulator::Environment& simulated);
 
-Answers answer_questions(const Options& options, const planner::Request& request,
+Answers answer_questions(const PlanOptions& options, const planner::Request& request,
                          const simulator::Environment& simulated, const planner::SearchResult& found,
                          const std::optional<planner::Candidate>& own);
 

@@ -57,19 +57,19 @@ struct WatchSettings {
   bool json = false;
 };
 
-Result<WatchSettings> read_settings(const Options& options) {
-  WatchSettings settings{.interval = Seconds(options.number("interval")),
+Result<WatchSettings> read_settings(const PlanOptions& options) {
+  WatchSettings settings{.interval = Seconds(*options.interval),
                          .looks = {},
                          .switch_cost = {},
                          .horizon = {},
-                         .against = options.text("against"),
-                         .elastic = options.text("elastic"),
-                         .output = options.text("output"),
-                         .json = options.text("format") == "json"};
-  if (options.has("watch-count")) settings.looks = options.integer("watch-count");
-  if (options.has("switch-cost")) settings.switch_cost = Seconds(options.number("switch-cost"));
-  if (options.has("horizon")) {
-    const auto time = slurm::parse_time_limit(options.text("horizon"));
+                         .against = *options.against,
+                         .elastic = *options.elastic,
+                         .output = *options.output,
+                         .json = *options.format == "json"};
+  if (options.watch_count.has()) settings.looks = *options.watch_count;
+  if (options.switch_cost.has()) settings.switch_cost = Seconds(*options.switch_cost);
+  if (options.horizon.has()) {
+    const auto time = slurm::parse_time_limit(*options.horizon);
     if (!time) return fail(ErrorCode::usage, "--horizon: " + time.error().what, time.error().hint);
     settings.horizon = *time;
   }
@@ -100,7 +100,7 @@ planner::PricedPlan priced(const planner::Candidate& found) {
 
 class Watcher {
  public:
-  Watcher(const Options& options, const Environment& environment, const WatchInputs& inputs,
+  Watcher(const PlanOptions& options, const Environment& environment, const WatchInputs& inputs,
           const planner::Request& request, WatchSettings settings)
       : options_(options),
         environment_(environment),
@@ -110,12 +110,12 @@ class Watcher {
         training_(settings_.elastic) {
     request_.max_plans = 1;
     // Nodes in use by others are useless to a training that is running now.
-    if (training_.is_there() && !options_.given("availability")) request_.availability = Availability::idle;
+    if (training_.is_there() && !options_.availability.given()) request_.availability = Availability::idle;
     request_.effort.is_interrupted = [] { return stop_request() != 0; };
   }
 
   Result<void> run(const ClusterInput& first) {
-    auto hash = profile_hash(find_store(options_.text("profile"), environment_));
+    auto hash = profile_hash(find_store(*options_.profile, environment_));
     if (!hash) return fail(hash.error());
     profile_hash_ = *std::move(hash);
     catch_stop_requests("sailor-plan", {SIGINT, SIGTERM});
@@ -230,7 +230,7 @@ class Watcher {
                                      .gpus = inputs_.gpus,
                                      .framework = inputs_.framework,
                                      .cluster = &part,
-                                     .measured_only = options_.flag("measured-only")};
+                                     .measured_only = *options_.measured_only};
     const LayerCosts costs = simulator::layer_costs_for(simulated);
     simulated.costs = &costs;
     SAILOR_CHECK(read_running(event));
@@ -255,7 +255,7 @@ class Watcher {
     std::optional<Precision> given;
     if (running_) given = running_->job.precision;
     if (!given) {
-      const auto asked = read_precision(options_);
+      const auto asked = read_precision(options_.precision);
       if (!asked) return fail(asked.error());
       given = *asked;
     }
@@ -379,7 +379,7 @@ class Watcher {
     return {};
   }
 
-  const Options& options_;
+  const PlanOptions& options_;
   const Environment& environment_;
   const WatchInputs& inputs_;
   planner::Request request_;
@@ -397,7 +397,7 @@ class Watcher {
 
 }  // namespace
 
-Result<void> watch(const Options& options, const Environment& environment, const WatchInputs& inputs,
+Result<void> watch(const PlanOptions& options, const Environment& environment, const WatchInputs& inputs,
                    const ClusterInput& first, const planner::Request& request) {
   auto settings = read_settings(options);
   if (!settings) return fail(settings.error());

@@ -2,8 +2,8 @@
 // training should change its plan; with --elastic it requests plans that pay from the controller of the training.
 #pragma once
 
-#include "apps/options.hpp"
 #include "apps/plan/cluster_input.hpp"
+#include "apps/plan/plan_options.hpp"
 #include "core/error.hpp"
 #include "model/model.hpp"
 #include "planner/request.hpp"
@@ -23,7 +23,7 @@ struct WatchInputs {
 /// Looks at the cluster every --interval until SIGINT, SIGTERM or --watch-count; `first` is what was read at the start.
 /// If the cluster stops answering, a message is printed and it is asked again. Errors: those of --against and
 /// --elastic; usage (pins that contradict the job).
-Result<void> watch(const Options& options, const Environment& environment, const WatchInputs& inputs,
+Result<void> watch(const PlanOptions& options, const Environment& environment, const WatchInputs& inputs,
                    const ClusterInput& first, const planner::Request& request);
 
 }  // namespace sailor::apps

@@ -11,13 +11,13 @@ namespace sailor::apps {
 /// The command line as it was typed, for provenance. Set by main().
 std::string& profile_command_line();
 
-SubCommand layers_command();                ///< measure_layers.cpp
-SubCommand links_command();                 ///< measure_links.cpp
-SubCommand estimate_command();              ///< estimate_command.cpp
-SubCommand model_command();                 ///< model_command.cpp
-SubCommand export_command();                ///< export_command.cpp
-SubCommand import_command();                ///< import_command.cpp
-std::vector<SubCommand> manage_commands();  ///< manage_commands.cpp: list, merge, remove
-std::vector<SubCommand> store_commands();   ///< store_commands.cpp: show, check, diff
+Command layers_command();                ///< measure_layers.cpp
+Command links_command();                 ///< measure_links.cpp
+Command estimate_command();              ///< estimate_command.cpp
+Command model_command();                 ///< model_command.cpp
+Command export_command();                ///< export_command.cpp
+Command import_command();                ///< import_command.cpp
+std::vector<Command> manage_commands();  ///< manage_commands.cpp: list, merge, remove
+std::vector<Command> store_commands();   ///< store_commands.cpp: show, check, diff
 
 }  // namespace sailor::apps

@@ -21,7 +21,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
-CommandLine estimate_command_line() {
+struct EstimateOptions : CommonOptions {
+  OptionValue<std::string> model, models, gpu, gpus, profile, framework, precision, format;
+  OptionValue<int> tensor_parallel, sequence_length;
+  OptionValue<std::vector<int>> micro_batches;
+  OptionValue<bool> leave_one_out;
+};
+
+CommandLine estimate_command_line(EstimateOptions& options) {
   Option model = shared::model();
   model.help += " [--leave-one-out: all models of the store]";
   Option format = shared::format();
@@ -30,51 +37,45 @@ CommandLine estimate_command_line() {
   profile.help += "; what it has of the model on other devices is scaled";
   Option framework = shared::framework();
   framework.help =
-      "estimate layers as this training framework computes them (a name, or a file *.toml) [default: "
-      "attention is not fused, as in the published figures]";
+      "estimate layers as this training framework computes them (a name, or a file *.toml) [default: attention is not "
+      "fused, as in the published figures]";
   framework.default_value.clear();
   return {
       .program = "sailor-profile estimate",
       .purpose = "estimates what layers cost on a device that was not measured, and says how good such estimates are",
       .positionals = {},
-      .options =
-          {model,
-           {.name = "gpu", .value_name = "NAME", .help = "a device of the GPU catalogue"},
-           profile,
-           framework,
-           {.name = "leave-one-out",
-            .type = OptionType::flag,
-            .help = "compare: estimate every measurement of the store as if its device, its micro-batch or its tensor "
-                    "parallel degree were not in it"},
-           {.name = "tensor-parallel",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "ranks that share a layer",
-            .default_value = "1",
-            .minimum = 1,
-            .maximum = 1024},
-           {.name = "micro-batches",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "micro-batch sizes, sequences",
-            .default_value = "1,2,4,8",
-            .repeatable = true,
-            .minimum = 1,
-            .maximum = 1 << 20},
-           {.name = "sequence-length",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "tokens per sequence [default: the longest the model allows]",
-            .minimum = 1,
-            .maximum = 1 << 24},
-           {.name = "precision",
-            .value_name = "NAME",
-            .help = "number format",
-            .default_value = "fp32",
-            .choices = precision_choices()},
-           format,
-           shared::models_folder(),
-           shared::gpus_file()},
+      .options = {option(options.model, model),
+                  option(options.gpu, {.name = "gpu", .value_name = "NAME", .help = "a device of the GPU catalogue"}),
+                  option(options.profile, profile), option(options.framework, framework),
+                  option(options.leave_one_out,
+                         {.name = "leave-one-out",
+                          .help = "compare: estimate every measurement of the store as if its device, its micro-batch "
+                                  "or its tensor parallel degree were not in it"}),
+                  option(options.tensor_parallel, {.name = "tensor-parallel",
+                                                   .value_name = "N",
+                                                   .help = "ranks that share a layer",
+                                                   .default_value = "1",
+                                                   .minimum = 1,
+                                                   .maximum = 1024}),
+                  option(options.micro_batches, {.name = "micro-batches",
+                                                 .value_name = "N",
+                                                 .help = "micro-batch sizes, sequences",
+                                                 .default_value = "1,2,4,8",
+                                                 .minimum = 1,
+                                                 .maximum = 1 << 20}),
+                  option(options.sequence_length,
+                         {.name = "sequence-length",
+                          .value_name = "N",
+                          .help = "tokens per sequence [default: the longest the model allows]",
+                          .minimum = 1,
+                          .maximum = 1 << 24}),
+                  option(options.precision, {.name = "precision",
+                                             .value_name = "NAME",
+                                             .help = "number format",
+                                             .default_value = "fp32",
+                                             .choices = precision_choices()}),
+                  option(options.format, format), option(options.models, shared::models_folder()),
+                  option(options.gpus, shared::gpus_file())},
       .examples = {{"sailor-profile estimate --model opt-350m --gpu H200-141 --precision tf32",
                     "from the catalogue's rates alone"},
                    {"sailor-profile estimate --model tiny-gpt --gpu H200-141 --profile store",
@@ -176,33 +177,33 @@ std::string size_table(const std::vector<SizeAccuracyRow>& rows) {
   return table.rows() == 0 ? "" : fmt::format("Memory by formula alone\n{}", table.to_string());
 }
 
-Result<void> compare(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+Result<void> compare(const EstimateOptions& options, const Environment& environment, const GpuCatalogue& gpus,
                      const Profile& profile, const LayerKernels& kernels) {
   std::set<std::string> names;
   for (const LayerTime& row : profile.data().layer_times) names.insert(row.key.model);
   if (names.empty())
-    return fail(ErrorCode::not_found, fmt::format("{} has no layers", options.text("profile")),
+    return fail(ErrorCode::not_found, fmt::format("{} has no layers", *options.profile),
                 "measure some with sailor-profile layers");
   std::vector<AccuracyRow> rows;
   std::vector<SizeAccuracyRow> sizes;
   std::optional<std::string> only;
-  if (options.has("model")) {
-    const auto model = find_model(options.text("model"), models_folder(options, environment));
+  if (options.model.has()) {
+    const auto model = find_model(*options.model, models_folder(options.models, environment));
     if (!model) return fail(model.error());
     only = model->name;
   }
   for (const std::string& name : names) {
     if (only && name != *only) continue;
-    auto model = find_model(only ? options.text("model") : name, models_folder(options, environment));
+    auto model = find_model(only ? *options.model : name, models_folder(options.models, environment));
     if (!model) return fail(model.error());
     const LayerCosts costs(*model, profile, gpus, false, kernels);
     for (AccuracyRow& row : leave_one_out(costs)) rows.push_back(std::move(row));
     for (SizeAccuracyRow& row : size_accuracy(costs)) sizes.push_back(std::move(row));
   }
   if (only && !names.contains(*only))
-    return fail(ErrorCode::not_found, fmt::format("{} has no layers of {}", options.text("profile"), *only),
+    return fail(ErrorCode::not_found, fmt::format("{} has no layers of {}", *options.profile, *only),
                 "leave out --model to see all that it has");
-  if (options.text("format") == "json") {
+  if (*options.format == "json") {
     ordered_json json = {{"times", ordered_json::array()}, {"sizes", ordered_json::array()}};
     for (const AccuracyRow& row : rows)
       json["times"].push_back({{"model", row.model},
@@ -226,17 +227,17 @@ Result<void> compare(const Options& options, const Environment& environment, con
   return {};
 }
 
-Result<void> show_estimates(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+Result<void> show_estimates(const EstimateOptions& options, const Environment& environment, const GpuCatalogue& gpus,
                             const Profile& profile, const std::optional<simulator::Framework>& framework) {
-  for (const char* name : {"model", "gpu"})
-    if (!options.has(name))
-      return fail(ErrorCode::usage, fmt::format("option --{} is missing", name),
+  for (const auto* name : OptionList{&options.model, &options.gpu})
+    if (!name->has())
+      return fail(ErrorCode::usage, fmt::format("option --{} is missing", name->name()),
                   "name a model and a device, or use --leave-one-out");
-  auto model = find_model(options.text("model"), models_folder(options, environment));
+  auto model = find_model(*options.model, models_folder(options.models, environment));
   if (!model) return fail(model.error());
-  const auto gpu = gpus.find(options.text("gpu"));
+  const auto gpu = gpus.find(*options.gpu);
   if (!gpu) return fail(gpu.error());
-  const auto precision = parse_precision(options.text("precision"));
+  const auto precision = parse_precision(*options.precision);
   if (!precision) return fail(precision.error());
   if (framework) SAILOR_CHECK(simulator::check_trains(*framework, *precision, frameworks_folder(environment)));
   const LayerCosts costs(*model, profile, gpus, false, framework ? framework->kernels : LayerKernels{});
@@ -251,21 +252,20 @@ Result<void> show_estimates(const Options& options, const Environment& environme
                {"activation"}});
   ordered_json json = ordered_json::array();
   std::set<std::string> explanations;
-  for (const int micro_batch : options.integers("micro-batches"))
+  for (const int micro_batch : *options.micro_batches)
     for (int layer = 0; layer < model->layers(); ++layer) {
       const LayerKind kind = model->layer_kind(layer);
       if (layer > 0 && kind == model->layer_kind(layer - 1)) continue;
-      const LayerKey key{.model = model->name,
-                         .gpu = gpu->name,
-                         .precision = *precision,
-                         .recompute = Recompute::none,
-                         .tensor_parallel = static_cast<int>(options.integer("tensor-parallel")),
-                         .micro_batch = micro_batch,
-                         .sequence_length = options.has("sequence-length")
-                                                ? static_cast<int>(options.integer("sequence-length"))
-                                                : model->max_sequence_length,
-                         .kind = kind,
-                         .first_layer = layer};
+      const LayerKey key{
+          .model = model->name,
+          .gpu = gpu->name,
+          .precision = *precision,
+          .recompute = Recompute::none,
+          .tensor_parallel = *options.tensor_parallel,
+          .micro_batch = micro_batch,
+          .sequence_length = options.sequence_length.has() ? *options.sequence_length : model->max_sequence_length,
+          .kind = kind,
+          .first_layer = layer};
       const auto& price = costs.find(key);
       if (!price) return fail(price.error());
       explanations.insert(fmt::format("{}: {}", to_string(price->cost.origin), costs.explain(key, *price)));
@@ -287,41 +287,40 @@ Result<void> show_estimates(const Options& options, const Environment& environme
                       {"activation_bytes", cost.activation.value()},
                       {"workspace_bytes", cost.workspace.value()}});
     }
-  if (options.text("format") == "json") {
+  if (*options.format == "json") {
     fmt::print("{}\n", json.dump(2));
     return {};
   }
   fmt::print("{}\n", table.to_string());
   for (const std::string& explanation : explanations) fmt::print("{}", fitted(explanation + "\n"));
-  suggest_next({plan_command(options.text("model"), gpu->name, static_cast<int>(options.integer("sequence-length")),
-                             options.text("profile"), options.text("models"))});
+  suggest_next({plan_command(*options.model, gpu->name, *options.sequence_length, *options.profile, *options.models)});
   return {};
 }
 
-Result<void> estimate(const Options& options, const Environment& environment) {
-  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+Result<void> estimate(const EstimateOptions& options, const Environment& environment) {
+  const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   ProfileData data;
-  if (options.has("profile")) {
-    auto loaded = load_profile(find_store(options.text("profile"), environment));
+  if (options.profile.has()) {
+    auto loaded = load_profile(find_store(*options.profile, environment));
     if (!loaded) return fail(loaded.error());
     data = std::move(*loaded);
-  } else if (options.flag("leave-one-out")) {
+  } else if (*options.leave_one_out) {
     return fail(ErrorCode::usage, "option --profile is missing", "name the store whose measurements are compared");
   }
   const Profile profile(std::move(data));
   std::optional<simulator::Framework> given;
-  if (options.has("framework")) {
-    const auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+  if (options.framework.has()) {
+    const auto framework = simulator::find_framework(*options.framework, frameworks_folder(environment));
     if (!framework) return fail(framework.error());
     given = *framework;
   }
-  if (!options.flag("leave-one-out")) return show_estimates(options, environment, *gpus, profile, given);
+  if (!*options.leave_one_out) return show_estimates(options, environment, *gpus, profile, given);
   return compare(options, environment, *gpus, profile, given ? given->kernels : LayerKernels{});
 }
 
 }  // namespace
 
-SubCommand estimate_command() { return {estimate_command_line(), estimate}; }
+Command estimate_command() { return command(estimate_command_line, estimate); }
 
 }  // namespace sailor::apps

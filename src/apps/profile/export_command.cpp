@@ -18,7 +18,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-CommandLine export_line() {
+struct ExportOptions : CommonOptions {
+  OptionValue<std::string> store, format, table, model, gpu, comment, output;
+};
+
+CommandLine export_line(ExportOptions& options) {
   Option format = shared::format();
   format.default_value = "toml";
   format.choices = {"toml", "csv"};
@@ -27,15 +31,20 @@ CommandLine export_line() {
   return {
       .program = "sailor-profile export",
       .purpose = "writes a profile store as text",
-      .positionals = {{.name = "STORE",
-                       .help = "a folder of *.h5 files, one such file, or the name of a store that comes with "
-                               "Sailor: published"}},
-      .options = {format,
-                  {.name = "table", .value_name = "NAME", .help = "only this table", .choices = profile_table_names()},
-                  {.name = "model", .value_name = "NAME", .help = "only layers of this model"},
-                  {.name = "gpu", .value_name = "NAME", .help = "only what was measured on this GPU type"},
-                  {.name = "comment", .value_name = "TEXT", .help = "stands above the TOML, as comment lines"},
-                  output},
+      .positionals = {positional(
+          options.store,
+          {.name = "STORE",
+           .help = "a folder of *.h5 files, one such file, or the name of a store that comes with Sailor: published"})},
+      .options =
+          {option(options.format, format),
+           option(options.table,
+                  {.name = "table", .value_name = "NAME", .help = "only this table", .choices = profile_table_names()}),
+           option(options.model, {.name = "model", .value_name = "NAME", .help = "only layers of this model"}),
+           option(options.gpu,
+                  {.name = "gpu", .value_name = "NAME", .help = "only what was measured on this GPU type"}),
+           option(options.comment,
+                  {.name = "comment", .value_name = "TEXT", .help = "stands above the TOML, as comment lines"}),
+           option(options.output, output)},
       .examples = {{"sailor-profile export store --output store.toml", "all of a store, to edit or to keep in git"},
                    {"sailor-profile export published --model opt-350m-sailor --gpu GH200-96", "a part of one"},
                    {"sailor-profile export store --format csv --table layer_times", "for a spreadsheet"}},
@@ -64,9 +73,9 @@ void drop_unused_sessions(ProfileData& data) {
 }
 
 /// The rows that the options select. Errors: not_found, with the names that exist.
-Result<ProfileData> selected(ProfileData data, const Options& options) {
-  const std::string model = options.text("model");
-  const std::string gpu = options.text("gpu");
+Result<ProfileData> selected(ProfileData data, const ExportOptions& options) {
+  const std::string model = *options.model;
+  const std::string gpu = *options.gpu;
   std::set<std::string> models;
   std::set<std::string> gpus;
   for (const LayerTime& row : data.layer_times) models.insert(row.key.model);
@@ -79,16 +88,15 @@ Result<ProfileData> selected(ProfileData data, const Options& options) {
   for (const ProcessMeasurement& row : data.processes) gpus.insert(row.gpu);
   auto check = [&](const char* what, const std::string& name, const std::set<std::string>& known) -> Result<void> {
     if (name.empty() || known.contains(name)) return {};
-    return fail(ErrorCode::not_found,
-                fmt::format("{}: the store has nothing of {} '{}'", options.positional("STORE").front(), what, name),
+    return fail(ErrorCode::not_found, fmt::format("{}: the store has nothing of {} '{}'", *options.store, what, name),
                 fmt::format("there: {}", known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
   };
   SAILOR_CHECK(check("model", model, models));
   SAILOR_CHECK(check("GPU", gpu, gpus));
 
-  const bool filtered = !model.empty() || !gpu.empty() || options.has("table");
+  const bool filtered = !model.empty() || !gpu.empty() || options.table.has();
   auto keep = [&](const char* table, auto& rows, auto&& fits) {
-    const bool wanted = !options.has("table") || options.text("table") == table;
+    const bool wanted = !options.table.has() || *options.table == table;
     std::erase_if(rows, [&](const auto& row) { return !wanted || !fits(row); });
   };
   auto layer_fits = [&](const auto& row) {
@@ -97,7 +105,7 @@ Result<ProfileData> selected(ProfileData data, const Options& options) {
   auto link_fits = [&](const auto& row) {
     return model.empty() && (gpu.empty() || row.key.from.gpu == gpu || row.key.to.gpu == gpu);
   };
-  if (options.text("table") == "sessions") return data;
+  if (*options.table == "sessions") return data;
   keep("layer_times", data.layer_times, layer_fits);
   keep("layer_memory", data.layer_memory, layer_fits);
   keep("out_of_memory", data.out_of_memory, layer_fits);
@@ -108,16 +116,16 @@ Result<ProfileData> selected(ProfileData data, const Options& options) {
   return data;
 }
 
-Result<void> write_csv(const std::vector<std::pair<std::string, std::string>>& files, const Options& options) {
-  if (!options.has("table")) {
-    if (!options.has("output")) {
+Result<void> write_csv(const std::vector<std::pair<std::string, std::string>>& files, const ExportOptions& options) {
+  if (!options.table.has()) {
+    if (!options.output.has()) {
       std::vector<std::string> names;
       for (const auto& [name, text] : files) names.push_back(name);
       return fail(
           ErrorCode::usage, "a CSV holds one table",
           fmt::format("use --table NAME (there: {}), or --output FOLDER for one file each", fmt::join(names, ", ")));
     }
-    const fs::path folder = options.text("output");
+    const fs::path folder = *options.output;
     std::error_code code;
     fs::create_directories(folder, code);
     if (!fs::is_directory(folder))
@@ -127,30 +135,29 @@ Result<void> write_csv(const std::vector<std::pair<std::string, std::string>>& f
     return {};
   }
   const auto file =
-      std::find_if(files.begin(), files.end(), [&](const auto& entry) { return entry.first == options.text("table"); });
+      std::find_if(files.begin(), files.end(), [&](const auto& entry) { return entry.first == *options.table; });
   if (file == files.end())
-    return fail(ErrorCode::not_found, fmt::format("{}: table '{}' has no such rows",
-                                                  options.positional("STORE").front(), options.text("table")));
-  if (options.has("output")) return write_file_atomically(options.text("output"), file->second);
+    return fail(ErrorCode::not_found, fmt::format("{}: table '{}' has no such rows", *options.store, *options.table));
+  if (options.output.has()) return write_file_atomically(*options.output, file->second);
   fmt::print("{}", file->second);
   return {};
 }
 
-Result<void> export_store(const Options& options, const Environment& environment) {
+Result<void> export_store(const ExportOptions& options, const Environment& environment) {
   // Intervals as stored: an export that is imported again must not differ from its session.
-  auto loaded = load_profile(find_store(options.positional("STORE").front(), environment), Intervals::as_stored);
+  auto loaded = load_profile(find_store(*options.store, environment), Intervals::as_stored);
   if (!loaded) return fail(loaded.error());
   auto data = selected(*std::move(loaded), options);
   if (!data) return fail(data.error());
-  if (options.text("format") == "csv") return write_csv(to_csv(*data), options);
-  const std::string text = to_toml(*data, options.text("comment"));
-  if (options.has("output")) return write_file_atomically(options.text("output"), text);
+  if (*options.format == "csv") return write_csv(to_csv(*data), options);
+  const std::string text = to_toml(*data, *options.comment);
+  if (options.output.has()) return write_file_atomically(*options.output, text);
   fmt::print("{}", text);
   return {};
 }
 
 }  // namespace
 
-SubCommand export_command() { return {export_line(), export_store}; }
+Command export_command() { return command(export_line, export_store); }
 
 }  // namespace sailor::apps

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "apps/profile/commands.hpp"
 #include "apps/profile/next_commands.hpp"
@@ -36,7 +37,15 @@ constexpr const char* date_of_publications = "1970-01-01T00:00:00.000Z";
 constexpr std::array all_recording_forms{RecordingForm::torch_trace, RecordingForm::megatron_timers,
                                          RecordingForm::nsys_sqlite};
 
-CommandLine import_line() {
+struct ImportFilesOptions : CommonOptions {
+  OptionValue<std::vector<std::string>> file;
+  OptionValue<std::string> store, output, format, from, source, session, date, comment, models, gpus;
+  OptionValue<std::string> model, gpu, precision, recompute, framework;
+  OptionValue<int> micro_batch, sequence_length, tensor_parallel, gradient_accumulation, busy_ranks;
+  OptionValue<std::vector<int>> layers;
+};
+
+CommandLine import_line(ImportFilesOptions& options) {
   Option output = shared::output();
   output.help = "file to write: a store of one file (*.h5), or the TOML of --format toml";
   Option format = shared::format();
@@ -55,84 +64,86 @@ CommandLine import_line() {
   return {
       .program = "sailor-profile import",
       .purpose = "makes a profile store of a trace or log of a training, of published measurements, or of text",
-      .positionals = {{.name = "FILE",
-                       .help =
-                           "a file, or a folder of *.toml and *.json files; several traces of one training count as "
-                           "repetitions",
-                       .repeatable = true}},
-      .options = {{.name = "store", .value_name = "DIR", .help = "profile store to add the rows to"},
-                  output,
-                  format,
-                  {.name = "from",
-                   .value_name = "FORM",
-                   .help = "form of the files [default: by their content]",
-                   .choices = forms},
+      .positionals = {positional(
+          options.file,
+          {.name = "FILE",
+           .help =
+               "a file, or a folder of *.toml and *.json files; several traces of one training count as repetitions"})},
+      .options =
+          {option(options.store, {.name = "store", .value_name = "DIR", .help = "profile store to add the rows to"}),
+           option(options.output, output),
+           option(options.format, format),
+           option(options.from, {.name = "from",
+                                 .value_name = "FORM",
+                                 .help = "form of the files [default: by their content]",
+                                 .choices = forms}),
+           option(options.model,
                   {.name = "model",
                    .value_name = "NAME",
-                   .help = "model of layer times, for files that do not say (a name, or of recordings also a file)"},
-                  {.name = "gpu", .value_name = "NAME", .help = "GPU type of layer times, for files that do not say"},
-                  {.name = "precision",
-                   .value_name = "NAME",
-                   .help =
-                       "number format, for files that do not say [default: of published files tf32 on GPUs that have "
-                       "it, else fp32]",
-                   .choices = precision_choices()},
+                   .help = "model of layer times, for files that do not say (a name, or of recordings also a file)"}),
+           option(options.gpu,
+                  {.name = "gpu", .value_name = "NAME", .help = "GPU type of layer times, for files that do not say"}),
+           option(options.precision, {.name = "precision",
+                                      .value_name = "NAME",
+                                      .help = "number format, for files that do not say [default: of published files "
+                                              "tf32 on GPUs that have it, else fp32]",
+                                      .choices = precision_choices()}),
+           option(options.micro_batch,
                   {.name = "micro-batch",
-                   .type = OptionType::integer,
                    .value_name = "N",
                    .help = "sequences of a micro-batch of a recorded training, for files that do not say",
                    .minimum = 1,
-                   .maximum = 1 << 20},
-                  {.name = "sequence-length",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "tokens of a sequence, likewise",
-                   .minimum = 1,
-                   .maximum = 1 << 24},
-                  {.name = "tensor-parallel",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "ranks that shared a layer, likewise [default: 1]",
-                   .minimum = 1,
-                   .maximum = 1 << 10},
+                   .maximum = 1 << 20}),
+           option(options.sequence_length, {.name = "sequence-length",
+                                            .value_name = "N",
+                                            .help = "tokens of a sequence, likewise",
+                                            .minimum = 1,
+                                            .maximum = 1 << 24}),
+           option(options.tensor_parallel, {.name = "tensor-parallel",
+                                            .value_name = "N",
+                                            .help = "ranks that shared a layer, likewise [default: 1]",
+                                            .minimum = 1,
+                                            .maximum = 1 << 10}),
+           option(options.recompute,
                   {.name = "recompute",
                    .value_name = "WHAT",
                    .help = "what the backward pass of a block computed again [default: as the file shows it]",
-                   .choices = {"none", "selective", "full"}},
+                   .choices = {"none", "selective", "full"}}),
+           option(options.layers,
                   {.name = "layers",
-                   .type = OptionType::integer,
                    .value_name = "FIRST,LAST",
                    .help = "layers [FIRST, LAST) that the recorded rank had, the embedding is 0 [default: all]",
-                   .repeatable = true,
                    .minimum = 0,
-                   .maximum = 1 << 20},
+                   .maximum = 1 << 20}),
+           option(options.gradient_accumulation,
                   {.name = "gradient-accumulation",
-                   .type = OptionType::integer,
                    .value_name = "N",
                    .help = "micro-batches of an iteration on one rank, for logs that do not say",
                    .minimum = 1,
-                   .maximum = 1 << 20},
-                  {.name = "busy-ranks",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "ranks that computed on a node at the same time",
-                   .default_value = "1",
-                   .minimum = 1,
-                   .maximum = 1 << 12},
-                  framework,
+                   .maximum = 1 << 20}),
+           option(options.busy_ranks, {.name = "busy-ranks",
+                                       .value_name = "N",
+                                       .help = "ranks that computed on a node at the same time",
+                                       .default_value = "1",
+                                       .minimum = 1,
+                                       .maximum = 1 << 12}),
+           option(options.framework, framework),
+           option(options.source,
                   {.name = "source",
                    .value_name = "TEXT",
-                   .help = "citation of published measurements; of a recording: leave it out if it is your own"},
-                  {.name = "session",
-                   .value_name = "ID",
-                   .help = "session that the rows belong to [default: by the content of the files]"},
+                   .help = "citation of published measurements; of a recording: leave it out if it is your own"}),
+           option(options.session, {.name = "session",
+                                    .value_name = "ID",
+                                    .help = "session that the rows belong to [default: by the content of the files]"}),
+           option(options.date,
                   {.name = "date",
                    .value_name = "DATE",
                    .help = "when they were measured, ISO 8601 in UTC; of equal rows in a store the newest counts "
-                           "[default: of recordings when the file was written, of others 1970-01-01T00:00:00.000Z]"},
-                  {.name = "comment", .value_name = "TEXT", .help = "stands above the TOML, as comment lines"},
-                  shared::models_folder(),
-                  shared::gpus_file()},
+                           "[default: of recordings when the file was written, of others 1970-01-01T00:00:00.000Z]"}),
+           option(options.comment,
+                  {.name = "comment", .value_name = "TEXT", .help = "stands above the TOML, as comment lines"}),
+           option(options.models, shared::models_folder()),
+           option(options.gpus, shared::gpus_file())},
       .examples = {{"sailor-profile export store --output store.toml && sailor-profile import store.toml --store copy",
                     "there and back"},
                    {"sailor-profile import store.toml --output store.h5", "a store of one file"},
@@ -170,38 +181,38 @@ Result<std::vector<fs::path>> files_to_import(const std::vector<std::string>& ar
   return files;
 }
 
-std::optional<RecordingForm> recording_form_of(const Options& options) {
+std::optional<RecordingForm> recording_form_of(const ImportFilesOptions& options) {
   for (const RecordingForm form : all_recording_forms)
-    if (options.text("from") == to_string(form)) return form;
+    if (*options.from == to_string(form)) return form;
   return std::nullopt;
 }
 
-Result<std::optional<ImportForm>> form_of(const Options& options) {
-  if (!options.has("from")) return std::nullopt;
+Result<std::optional<ImportForm>> form_of(const ImportFilesOptions& options) {
+  if (!options.from.has()) return std::nullopt;
   for (int form = 0; form <= static_cast<int>(ImportForm::homogeneous); ++form)
-    if (options.text("from") == to_string(static_cast<ImportForm>(form))) return static_cast<ImportForm>(form);
-  return fail(ErrorCode::usage, fmt::format("--from: '{}' is no form", options.text("from")));
+    if (*options.from == to_string(static_cast<ImportForm>(form))) return static_cast<ImportForm>(form);
+  return fail(ErrorCode::usage, fmt::format("--from: '{}' is no form", *options.from));
 }
 
 /// What the options say of a recorded training.
-Result<traces::TrainingFacts> given_facts(const Options& options) {
+Result<traces::TrainingFacts> given_facts(const ImportFilesOptions& options) {
   traces::TrainingFacts facts;
-  auto integer = [&](const char* name, std::optional<int>& fact) {
-    if (options.has(name)) fact = static_cast<int>(options.integer(name));
+  const auto known = [](const OptionValue<int>& option) {
+    return option.has() ? std::optional(*option) : std::nullopt;
   };
-  integer("micro-batch", facts.micro_batch);
-  integer("sequence-length", facts.sequence_length);
-  integer("tensor-parallel", facts.tensor_parallel);
-  integer("gradient-accumulation", facts.gradient_accumulation);
-  if (options.has("precision")) {
-    const auto precision = parse_precision(options.text("precision"));
+  facts.micro_batch = known(options.micro_batch);
+  facts.sequence_length = known(options.sequence_length);
+  facts.tensor_parallel = known(options.tensor_parallel);
+  facts.gradient_accumulation = known(options.gradient_accumulation);
+  if (options.precision.has()) {
+    const auto precision = parse_precision(*options.precision);
     if (!precision) return fail(precision.error());
     facts.precision = *precision;
   }
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-    if (options.text("recompute") == to_string(recompute)) facts.recompute = recompute;
-  if (options.has("layers")) {
-    const std::vector<int> layers = options.integers("layers");
+    if (*options.recompute == to_string(recompute)) facts.recompute = recompute;
+  if (options.layers.has()) {
+    const std::vector<int> layers = *options.layers;
     if (layers.size() != 2)
       return fail(ErrorCode::usage, fmt::format("--layers has {}", plural(layers.size(), "number")),
                   "give the first layer and the one after the last: --layers 0,13");
@@ -236,30 +247,30 @@ Result<std::string> id_of(const std::vector<fs::path>& files) {
   return "import-" + content_hash(hashes);
 }
 
-Result<ProfileData> read_recordings(const std::vector<fs::path>& files, RecordingForm form, const Options& options,
-                                    const Environment& environment) {
-  if (!options.has("model"))
+Result<ProfileData> read_recordings(const std::vector<fs::path>& files, RecordingForm form,
+                                    const ImportFilesOptions& options, const Environment& environment) {
+  if (!options.model.has())
     return fail(ErrorCode::usage, fmt::format("{}: the file does not say which model it is of", files.front().string()),
                 "name it with --model");
-  const auto model = find_model(options.text("model"), models_folder(options, environment));
+  const auto model = find_model(*options.model, models_folder(options.models, environment));
   if (!model) return fail(model.error());
-  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   const auto facts = given_facts(options);
   if (!facts) return fail(facts.error());
-  const auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+  const auto framework = simulator::find_framework(*options.framework, frameworks_folder(environment));
   if (!framework) return fail(framework.error());
   auto data = traces::import_recordings(files, form,
                                         {.model = *model,
                                          .gpus = *gpus,
-                                         .gpu = options.text("gpu"),
+                                         .gpu = *options.gpu,
                                          .given = *facts,
                                          .kernels = framework->kernels,
-                                         .busy_ranks = static_cast<int>(options.integer("busy-ranks"))});
+                                         .busy_ranks = *options.busy_ranks});
   if (!data) return data;
   Session& session = data->sessions.front();
-  if (options.has("session")) {
-    session.id = options.text("session");
+  if (options.session.has()) {
+    session.id = *options.session;
   } else {
     auto id = id_of(files);
     if (!id) return fail(id.error());
@@ -267,16 +278,17 @@ Result<ProfileData> read_recordings(const std::vector<fs::path>& files, Recordin
   }
   session.provenance.tool = fmt::format("sailor-profile {}, of a recording of {}", version(), session.provenance.tool);
   session.provenance.command = profile_command_line();
-  session.provenance.date = options.has("date") ? options.text("date") : date_of(files);
-  session.provenance.source = options.text("source");
+  session.provenance.date = options.date.has() ? *options.date : date_of(files);
+  session.provenance.source = *options.source;
   spdlog::info("{}", session.notes);
   return data;
 }
 
 /// The form of recordings among the files; std::nullopt: they are stores as text, or publications. Errors: usage
 /// (both).
-Result<std::optional<RecordingForm>> recording_form(const std::vector<fs::path>& files, const Options& options) {
-  if (options.has("from")) return recording_form_of(options);
+Result<std::optional<RecordingForm>> recording_form(const std::vector<fs::path>& files,
+                                                    const ImportFilesOptions& options) {
+  if (options.from.has()) return recording_form_of(options);
   std::optional<RecordingForm> form;
   for (std::size_t i = 0; i < files.size(); ++i) {
     const auto found = traces::recognise_recording(files[i]);
@@ -291,25 +303,25 @@ Result<std::optional<RecordingForm>> recording_form(const std::vector<fs::path>&
   return form;
 }
 
-Result<ProfileData> read_files(const Options& options, const Environment& environment) {
-  const auto files = files_to_import(options.positional("FILE"));
+Result<ProfileData> read_files(const ImportFilesOptions& options, const Environment& environment) {
+  const auto files = files_to_import(*options.file);
   if (!files) return fail(files.error());
   const auto recording = recording_form(*files, options);
   if (!recording) return fail(recording.error());
   if (*recording) return read_recordings(*files, **recording, options, environment);
-  for (const char* name :
-       {"micro-batch", "sequence-length", "tensor-parallel", "recompute", "layers", "gradient-accumulation"})
-    if (options.has(name))
+  for (const auto* name : OptionList{&options.micro_batch, &options.sequence_length, &options.tensor_parallel,
+                                     &options.recompute, &options.layers, &options.gradient_accumulation})
+    if (name->has())
       return fail(ErrorCode::usage,
-                  fmt::format("--{} is of recorded trainings, and {} is none", name, files->front().string()),
-                  fmt::format("leave out --{}, or name the form of the file with --from", name));
-  const auto models = load_models(models_folder(options, environment));
+                  fmt::format("--{} is of recorded trainings, and {} is none", name->name(), files->front().string()),
+                  fmt::format("leave out --{}, or name the form of the file with --from", name->name()));
+  const auto models = load_models(models_folder(options.models, environment));
   if (!models) return fail(models.error());
-  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   std::optional<Precision> precision;
-  if (options.has("precision")) {
-    const auto given = parse_precision(options.text("precision"));
+  if (options.precision.has()) {
+    const auto given = parse_precision(*options.precision);
     if (!given) return fail(given.error());
     precision = *given;
   }
@@ -327,12 +339,12 @@ Result<ProfileData> read_files(const Options& options, const Environment& enviro
   ImportOptions import{.models = *models,
                        .gpus = *gpus,
                        .form = *form,
-                       .model = options.text("model"),
-                       .gpu = options.text("gpu"),
+                       .model = *options.model,
+                       .gpu = *options.gpu,
                        .precision = precision};
-  import.session.id = options.has("session") ? options.text("session") : "import-" + content_hash(all);
-  import.session.provenance.source = options.text("source");
-  import.session.provenance.date = options.has("date") ? options.text("date") : date_of_publications;
+  import.session.id = options.session.has() ? *options.session : "import-" + content_hash(all);
+  import.session.provenance.source = *options.source;
+  import.session.provenance.date = options.date.has() ? *options.date : date_of_publications;
   std::vector<ProfileData> parts;
   for (std::size_t i = 0; i < files->size(); ++i) {
     auto part = import_profile(contents[i], (*files)[i].string(), import);
@@ -352,24 +364,24 @@ Result<ProfileData> read_files(const Options& options, const Environment& enviro
   return data;
 }
 
-Result<void> import_files(const Options& options, const Environment& environment) {
-  const bool toml = options.text("format") == "toml";
-  if (toml && options.has("store"))
+Result<void> import_files(const ImportFilesOptions& options, const Environment& environment) {
+  const bool toml = *options.format == "toml";
+  if (toml && options.store.has())
     return fail(ErrorCode::usage, "--store keeps HDF5 files", "use --output FILE with --format toml");
-  if (!toml && options.has("store") == options.has("output"))
-    return fail(ErrorCode::usage, options.has("store") ? "both --store and --output are given" : "where to?",
+  if (!toml && options.store.has() == options.output.has())
+    return fail(ErrorCode::usage, options.store.has() ? "both --store and --output are given" : "where to?",
                 "use --store DIR, --output FILE.h5, or --format toml");
   const auto data = read_files(options, environment);
   if (!data) return fail(data.error());
   if (toml) {
-    const std::string text = to_toml(*data, options.text("comment"));
-    if (options.has("output")) return write_file_atomically(options.text("output"), text);
+    const std::string text = to_toml(*data, *options.comment);
+    if (options.output.has()) return write_file_atomically(*options.output, text);
     fmt::print("{}", text);
     return {};
   }
-  std::string path = options.text("output");
-  if (options.has("store")) {
-    const auto added = add_to_store(options.text("store"), *data);
+  std::string path = *options.output;
+  if (options.store.has()) {
+    const auto added = add_to_store(*options.store, *data);
     if (!added) return fail(added.error());
     path = added->string();
   } else {
@@ -377,13 +389,13 @@ Result<void> import_files(const Options& options, const Environment& environment
   }
   spdlog::info("{}: {}, {}, {}", path, plural(data->layer_times.size(), "layer time"),
                plural(data->layer_memory.size(), "layer size"), plural(data->fits.size() + data->links.size(), "link"));
-  const std::string& store = options.has("store") ? options.text("store") : path;
-  suggest_next(commands_after_storing(*data, store, options.text("models")));
+  const std::string& store = options.store.has() ? *options.store : path;
+  suggest_next(commands_after_storing(*data, store, *options.models));
   return {};
 }
 
 }  // namespace
 
-SubCommand import_command() { return {import_line(), import_files}; }
+Command import_command() { return command(import_line, import_files); }
 
 }  // namespace sailor::apps

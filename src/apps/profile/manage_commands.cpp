@@ -32,17 +32,22 @@ void mention_temporary_files(const fs::path& store) {
 
 // ---- list
 
-CommandLine list_line() {
+struct ListOptions : CommonOptions {
+  OptionValue<std::string> store, format;
+};
+
+CommandLine list_line(ListOptions& options) {
   Option format = shared::format();
   format.choices = {"table", "json"};
-  return {.program = "sailor-profile list",
-          .purpose = "lists the sessions of a profile store",
-          .positionals = {{.name = "STORE", .help = "a folder of *.h5 files, or one such file"}},
-          .options = {format},
-          .examples = {{"sailor-profile list store", "what was measured when and where"},
-                       {"sailor-profile list store --format json", "the same for programs"},
-                       {"sailor-profile list store/20260102T030405Z-nid001-77-0badcafe.h5", "of one file"}},
-          .notes = "Of rows with one key those of the newest session count; 'used' says how many of a session's do."};
+  return {
+      .program = "sailor-profile list",
+      .purpose = "lists the sessions of a profile store",
+      .positionals = {positional(options.store, {.name = "STORE", .help = "a folder of *.h5 files, or one such file"})},
+      .options = {option(options.format, format)},
+      .examples = {{"sailor-profile list store", "what was measured when and where"},
+                   {"sailor-profile list store --format json", "the same for programs"},
+                   {"sailor-profile list store/20260102T030405Z-nid001-77-0badcafe.h5", "of one file"}},
+      .notes = "Of rows with one key those of the newest session count; 'used' says how many of a session's do."};
 }
 
 /// The measurements of one session.
@@ -76,8 +81,8 @@ void add_rows(Summary& summary, const ProfileData& data, int session) {
   each(data.processes, [&](const auto& row) { summary.gpus.insert(row.gpu); });
 }
 
-Result<void> list(const Options& options, const Environment& environment) {
-  const fs::path store = find_store(options.positional("STORE").front(), environment);
+Result<void> list(const ListOptions& options, const Environment& environment) {
+  const fs::path store = find_store(*options.store, environment);
   auto files = load_store_files(store);
   if (!files) return fail(files.error());
   std::map<std::string, Summary> by_id;
@@ -100,7 +105,7 @@ Result<void> list(const Options& options, const Environment& environment) {
     summary.used_rows = used.rows;
     summaries.push_back(std::move(summary));
   }
-  if (options.text("format") == "json") {
+  if (*options.format == "json") {
     nlohmann::ordered_json json = nlohmann::ordered_json::array();
     for (const Summary& summary : summaries) {
       const Provenance& from = summary.session.provenance;
@@ -142,16 +147,22 @@ Result<void> list(const Options& options, const Environment& environment) {
 
 // ---- merge
 
-CommandLine merge_line() {
+struct MergeOptions : CommonOptions {
+  OptionValue<std::vector<std::string>> store;
+  OptionValue<std::string> output;
+};
+
+CommandLine merge_line(MergeOptions& options) {
   return {
       .program = "sailor-profile merge",
       .purpose = "joins profile stores: all their sessions, and of each measurement the newest counts",
-      .positionals = {{.name = "STORE", .help = "a folder of *.h5 files, or one such file", .repeatable = true}},
-      .options = {{.name = "output",
-                   .letter = 'o',
-                   .value_name = "OUT",
-                   .help = "*.h5: one file, replaced in one step, with the rows that count; else a folder, to which "
-                           "the sessions that it lacks are added as they are. May be one of the stores"}},
+      .positionals = {positional(options.store, {.name = "STORE", .help = "a folder of *.h5 files, or one such file"})},
+      .options = {option(options.output,
+                         {.name = "output",
+                          .letter = 'o',
+                          .value_name = "OUT",
+                          .help = "*.h5: one file, replaced in one step, with the rows that count; else a folder, to "
+                                  "which the sessions that it lacks are added as they are. May be one of the stores"})},
       .examples = {{"sailor-profile merge store --output all.h5", "a folder as one file, to hand on"},
                    {"sailor-profile merge store all.h5 --output everything", "several stores in one folder"},
                    {"sailor-profile merge all.h5 --output store", "add to a store what it lacks"}},
@@ -160,12 +171,12 @@ CommandLine merge_line() {
           "add to a store after it was read is not in OUT."};
 }
 
-Result<void> merge(const Options& options, const Environment& environment) {
-  if (!options.has("output"))
+Result<void> merge(const MergeOptions& options, const Environment& environment) {
+  if (!options.output.has())
     return fail(ErrorCode::usage, "merge needs a place for the result", "use --output FILE.h5 or --output FOLDER");
   std::vector<fs::path> stores;
-  for (const std::string& name : options.positional("STORE")) stores.emplace_back(find_store(name, environment));
-  const fs::path output = options.text("output");
+  for (const std::string& name : *options.store) stores.emplace_back(find_store(name, environment));
+  const fs::path output = *options.output;
   std::error_code code;
   const bool to_file = !fs::is_directory(output, code) && output.extension() == ".h5";
   auto result = to_file ? merge_into_file(stores, output) : merge_into_folder(stores, output);
@@ -178,26 +189,31 @@ Result<void> merge(const Options& options, const Environment& environment) {
 
 // ---- remove
 
-CommandLine remove_line() {
-  return {.program = "sailor-profile remove",
-          .purpose = "removes a session and its rows from a profile store",
-          .positionals = {{.name = "STORE", .help = "a folder of *.h5 files, or one such file"}},
-          .options = {{.name = "session",
-                       .value_name = "ID",
-                       .help = "session to remove, as sailor-profile list names it; its beginning is enough when no "
-                               "other session begins so"}},
-          .examples = {{"sailor-profile remove copy --session 20260102T030405Z-nid001", "by the beginning of its id"}},
-          .notes =
-              "A file that holds nothing else is deleted; another is written anew and replaced in one step. In a\n"
-              "folder, rows of older sessions that the removed ones replaced count again; a merged file has them\n"
-              "no more."};
+struct RemoveOptions : CommonOptions {
+  OptionValue<std::string> store, session;
+};
+
+CommandLine remove_line(RemoveOptions& options) {
+  return {
+      .program = "sailor-profile remove",
+      .purpose = "removes a session and its rows from a profile store",
+      .positionals = {positional(options.store, {.name = "STORE", .help = "a folder of *.h5 files, or one such file"})},
+      .options = {option(options.session, {.name = "session",
+                                           .value_name = "ID",
+                                           .help = "session to remove, as sailor-profile list names it; its beginning "
+                                                   "is enough when no other session begins so"})},
+      .examples = {{"sailor-profile remove copy --session 20260102T030405Z-nid001", "by the beginning of its id"}},
+      .notes =
+          "A file that holds nothing else is deleted; another is written anew and replaced in one step. In a\n"
+          "folder, rows of older sessions that the removed ones replaced count again; a merged file has them\n"
+          "no more."};
 }
 
-Result<void> remove(const Options& options, const Environment&) {
-  if (!options.has("session"))
+Result<void> remove(const RemoveOptions& options, const Environment&) {
+  if (!options.session.has())
     return fail(ErrorCode::usage, "which session is to go?", "use --session ID; sailor-profile list shows them");
-  const fs::path store = options.positional("STORE").front();
-  auto removed = remove_session(store, options.text("session"));
+  const fs::path store = *options.store;
+  auto removed = remove_session(store, *options.session);
   if (!removed) return fail(removed.error());
   for (const fs::path& file : removed->removed_files)
     spdlog::info("removed session {}: deleted '{}'", removed->id, file.string());
@@ -209,8 +225,8 @@ Result<void> remove(const Options& options, const Environment&) {
 
 }  // namespace
 
-std::vector<SubCommand> manage_commands() {
-  return {{list_line(), list}, {merge_line(), merge}, {remove_line(), remove}};
+std::vector<Command> manage_commands() {
+  return {command(list_line, list), command(merge_line, merge), command(remove_line, remove)};
 }
 
 }  // namespace sailor::apps

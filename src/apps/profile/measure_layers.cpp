@@ -22,107 +22,107 @@ namespace sailor::apps {
 
 namespace {
 
-CommandLine layers_command_line() {
+struct LayersOptions : MeasuringOptions {
+  OptionValue<std::string> model, models, precision;
+  OptionValue<std::vector<int>> micro_batches, tensor_parallel, busy_ranks;
+  OptionValue<std::vector<std::string>> layers, recompute;
+  OptionValue<int> sequence_length, blocks;
+  OptionValue<double> interval, memory_limit;
+  OptionValue<bool> no_cold;
+};
+
+CommandLine layers_command_line(LayersOptions& options) {
   return {
       .program = "sailor-profile layers",
       .purpose = "measures the layers of a model on all ranks at once and adds them to a profile store",
       .positionals = {},
-      .options = {shared::model(),
+      .options =
+          {option(options.model, shared::model()),
+           option(options.micro_batches,
                   {.name = "micro-batches",
-                   .type = OptionType::integer,
                    .value_name = "N",
                    .help = "micro-batch sizes to measure, sequences; those that do not fit are recorded as such",
                    .default_value = "1,2,4",
-                   .repeatable = true,
                    .minimum = 1,
-                   .maximum = 1 << 20},
+                   .maximum = 1 << 20}),
+           option(options.sequence_length,
                   {.name = "sequence-length",
-                   .type = OptionType::integer,
                    .value_name = "N",
                    .help = "length of a sequence, tokens [default: the longest that the model allows]",
                    .minimum = 1,
-                   .maximum = 1 << 24},
-                  {.name = "layers",
-                   .value_name = "KIND",
-                   .help = "kinds of layers to measure [default: all that the model has]",
-                   .repeatable = true,
-                   .choices = {"embedding", "block", "final_norm", "head"}},
-                  {.name = "blocks",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help =
-                       "different blocks in a row, at most; one stands for all [default: 4 on CPUs; on GPUs as many "
-                       "as fit into memory, up to 16]",
-                   .minimum = 1,
-                   .maximum = 1 << 20},
+                   .maximum = 1 << 24}),
+           option(options.layers, {.name = "layers",
+                                   .value_name = "KIND",
+                                   .help = "kinds of layers to measure [default: all that the model has]",
+                                   .choices = {"embedding", "block", "final_norm", "head"}}),
+           option(options.blocks, {.name = "blocks",
+                                   .value_name = "N",
+                                   .help = "different blocks in a row, at most; one stands for all [default: 4 on "
+                                           "CPUs; on GPUs as many as fit into memory, up to 16]",
+                                   .minimum = 1,
+                                   .maximum = 1 << 20}),
+           option(options.tensor_parallel,
                   {.name = "tensor-parallel",
-                   .type = OptionType::integer,
                    .value_name = "N",
                    .help = "ranks of a host that share a layer: neighbours, of one GPU type; one measurement each",
                    .default_value = "1",
-                   .repeatable = true,
                    .minimum = 1,
-                   .maximum = 1 << 20},
-                  {.name = "recompute",
-                   .value_name = "WHAT",
-                   .help = "what the backward pass of a block computes again; one measurement each",
-                   .default_value = "none",
-                   .repeatable = true,
-                   .choices = {"none", "selective", "full"}},
+                   .maximum = 1 << 20}),
+           option(options.recompute, {.name = "recompute",
+                                      .value_name = "WHAT",
+                                      .help = "what the backward pass of a block computes again; one measurement each",
+                                      .default_value = "none",
+                                      .choices = {"none", "selective", "full"}}),
+           option(options.precision,
                   {.name = "precision",
                    .value_name = "NAME",
                    .help =
                        "number format of weights and activations; bf16 and fp16 with fp32 master weights, tf32 on GPUs",
                    .default_value = "fp32",
-                   .choices = {"fp32", "tf32", "bf16", "fp16"}},
-                  gpu_option(),
-                  store_option(),
+                   .choices = {"fp32", "tf32", "bf16", "fp16"}}),
+           option(options.gpu, gpu_option()),
+           option(options.store, store_option()),
+           option(options.interval,
                   {.name = "interval",
-                   .type = OptionType::number,
                    .value_name = "PERCENT",
                    .help = "measure until a repetition has each median within so much of this one's (95%)",
                    .default_value = "5",
-                   .minimum = 0},
-                  {.name = "time-budget",
-                   .type = OptionType::number,
-                   .value_name = "SECONDS",
-                   .help = "begin no further batch that would end later, seconds, all measurements together; of "
-                           "each at least 3 are measured",
-                   .default_value = "60",
-                   .minimum = 0},
-                  {.name = "samples",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "rounds of a batch that count, at most; each batch has new memory",
-                   .default_value = "8",
-                   .minimum = 2,
-                   .maximum = 1e6},
-                  {.name = "warm-up",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "rounds of a batch before them that do not count",
-                   .default_value = "2",
-                   .minimum = 0,
-                   .maximum = 1e6},
+                   .minimum = 0}),
+           option(options.time_budget, {.name = "time-budget",
+                                        .value_name = "SECONDS",
+                                        .help = "begin no further batch that would end later, seconds, all "
+                                                "measurements together; of each at least 3 are measured",
+                                        .default_value = "60",
+                                        .minimum = 0}),
+           option(options.samples, {.name = "samples",
+                                    .value_name = "N",
+                                    .help = "rounds of a batch that count, at most; each batch has new memory",
+                                    .default_value = "8",
+                                    .minimum = 2,
+                                    .maximum = 1e6}),
+           option(options.warm_up, {.name = "warm-up",
+                                    .value_name = "N",
+                                    .help = "rounds of a batch before them that do not count",
+                                    .default_value = "2",
+                                    .minimum = 0,
+                                    .maximum = 1e6}),
+           option(options.no_cold,
                   {.name = "no-cold",
-                   .type = OptionType::flag,
-                   .help = "skip the passes with cold caches; rows that have such times lose them when replaced"},
-                  {.name = "busy-ranks",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "ranks that compute on a host at the same time, the others sleep; one measurement each "
-                           "[default: all]",
-                   .repeatable = true,
-                   .minimum = 1,
-                   .maximum = 1 << 20},
+                   .help = "skip the passes with cold caches; rows that have such times lose them when replaced"}),
+           option(options.busy_ranks, {.name = "busy-ranks",
+                                       .value_name = "N",
+                                       .help = "ranks that compute on a host at the same time, the others sleep; one "
+                                               "measurement each [default: all]",
+                                       .minimum = 1,
+                                       .maximum = 1 << 20}),
+           option(options.memory_limit,
                   {.name = "memory-limit",
-                   .type = OptionType::number,
                    .value_name = "BYTES",
                    .help = "memory of a rank for tensors [default: its share of what the host has available]",
-                   .minimum = 1},
-                  timeout_option(),
-                  shared::models_folder(),
-                  shared::gpus_file()},
+                   .minimum = 1}),
+           option(options.timeout, timeout_option()),
+           option(options.models, shared::models_folder()),
+           option(options.gpus, shared::gpus_file())},
       .examples = {{"srun --mpi=pmix -n 4 sailor-profile layers --model tiny-gpt --store store",
                     "measure a model with 4 ranks busy"},
                    {"mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,8 --busy-ranks 1,2",
@@ -152,22 +152,22 @@ std::vector<Recompute> recomputes_of(const std::vector<std::string>& names) {
   return recomputes;
 }
 
-profiler::LayerSettings settings_of(const Options& options) {
-  profiler::LayerSettings settings{.micro_batches = options.integers("micro-batches"),
-                                   .sequence_length = static_cast<int>(options.integer("sequence-length")),
-                                   .blocks = options.has("blocks") ? static_cast<int>(options.integer("blocks")) : 0,
-                                   .tensor_parallel = options.integers("tensor-parallel"),
-                                   .recompute = recomputes_of(options.texts("recompute")),
-                                   .precision = parse_precision(options.text("precision")).value(),
-                                   .samples = static_cast<int>(options.integer("samples")),
-                                   .warm_up = static_cast<int>(options.integer("warm-up")),
-                                   .cold = !options.flag("no-cold"),
-                                   .interval = options.number("interval") / 100.0,
-                                   .time_budget = Seconds(options.number("time-budget")),
-                                   .busy_ranks = options.integers("busy-ranks"),
-                                   .memory_limit = Bytes(options.number("memory-limit"))};
-  if (options.has("layers")) {
-    const auto names = options.texts("layers");
+profiler::LayerSettings settings_of(const LayersOptions& options) {
+  profiler::LayerSettings settings{.micro_batches = *options.micro_batches,
+                                   .sequence_length = *options.sequence_length,
+                                   .blocks = options.blocks.has() ? *options.blocks : 0,
+                                   .tensor_parallel = *options.tensor_parallel,
+                                   .recompute = recomputes_of(*options.recompute),
+                                   .precision = parse_precision(*options.precision).value(),
+                                   .samples = *options.samples,
+                                   .warm_up = *options.warm_up,
+                                   .cold = !*options.no_cold,
+                                   .interval = *options.interval / 100.0,
+                                   .time_budget = Seconds(*options.time_budget),
+                                   .busy_ranks = *options.busy_ranks,
+                                   .memory_limit = Bytes(*options.memory_limit)};
+  if (options.layers.has()) {
+    const auto names = *options.layers;
     std::erase_if(settings.kinds, [&](LayerKind kind) {
       return std::find(names.begin(), names.end(), to_string(kind)) == names.end();
     });
@@ -254,7 +254,8 @@ void warn_of_left_out(const profiler::LayerSettings& settings, runtime::Control&
                  plural(static_cast<std::size_t>(combination.busy_ranks), "rank"), combination.tensor_parallel);
 }
 
-Result<void> measure_layers(const Options& options, const Environment& environment, const runtime::World& started) {
+Result<void> measure_layers(const LayersOptions& options, const Environment& environment,
+                            const runtime::World& started) {
   catch_stop_requests("sailor-profile", {SIGINT, SIGTERM});  // after MPI_Init, which may set handlers of its own
   profiler::LayerSettings settings = settings_of(options);
   SAILOR_CHECK(same_on_all_ranks(options, started.control));
@@ -262,9 +263,9 @@ Result<void> measure_layers(const Options& options, const Environment& environme
   SAILOR_CHECK(agree(started.control, named));
   settings.gpu = named->type.name;
   SAILOR_CHECK(agree(started.control, check_precision(settings.precision, named->type.kind == DeviceKind::gpu)));
-  if (!options.has("model"))
+  if (!options.model.has())
     return agree(started.control, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
-  auto model = find_model(options.text("model"), models_folder(options, environment));
+  auto model = find_model(*options.model, models_folder(options.models, environment));
   SAILOR_CHECK(agree(started.control, model));
   if (settings.sequence_length == 0) settings.sequence_length = model->max_sequence_length;
   SAILOR_CHECK(agree(started.control, profiler::check_layers(*model, settings, started.control)));
@@ -291,27 +292,28 @@ Result<void> measure_layers(const Options& options, const Environment& environme
                     .slowdown = layers->slowdown}};
   const std::string summary = world.rank() == 0 ? summary_of(data, settings) : std::string();
   if (world.rank() == 0) warn_of_memory(data);
-  const std::string& store = options.text("store");
+  const std::string& store = *options.store;
   const std::vector<std::string> next{
       fmt::format("sailor-profile show {}", shell_quote(store)),
-      plan_command(options.text("model"), settings.gpu, settings.sequence_length, store, options.text("models"))};
+      plan_command(*options.model, settings.gpu, settings.sequence_length, store, *options.models)};
   SAILOR_CHECK(store_and_print(options, environment, world.control, *opened->device, std::move(data), summary));
   if (world.rank() == 0) suggest_next(next);
   return {};
 }
 
-Result<void> layers(const Options& options, const Environment& environment) {
-  return with_mpi(options, environment, measure_layers);
+Result<void> layers(const LayersOptions& options, const Environment& environment) {
+  return with_mpi(Seconds(*options.timeout), environment,
+                  [&](const runtime::World& world) { return measure_layers(options, environment, world); });
 }
 
 #else
 
-Result<void> layers(const Options& options, const Environment& environment) { return needs_mpi(options, environment); }
+Result<void> layers(const LayersOptions&, const Environment&) { return needs_mpi(); }
 
 #endif
 
 }  // namespace
 
-SubCommand layers_command() { return {layers_command_line(), layers}; }
+Command layers_command() { return command(layers_command_line, layers); }
 
 }  // namespace sailor::apps

@@ -19,33 +19,34 @@ namespace sailor::apps {
 
 namespace {
 
-CommandLine links_command_line() {
+struct LinksOptions : MeasuringOptions {
+  OptionValue<std::string> zone, scope;
+  OptionValue<int> max_message;
+};
+
+CommandLine links_command_line(LinksOptions& options) {
   return {
       .program = "sailor-profile links",
       .purpose = "measures messages and collectives between ranks and adds them to a profile store",
       .positionals = {},
-      .options = {gpu_option(),
-                  {.name = "zone",
-                   .value_name = "NAME",
-                   .help = "zone in which this rank runs; ranks may differ (SAILOR_ZONE)"},
-                  store_option(),
-                  samples_option(),
-                  warm_up_option(),
-                  time_budget_option("60"),
-                  {.name = "max-message",
-                   .type = OptionType::integer,
-                   .value_name = "BYTES",
-                   .help = "largest message, bytes; sizes are 1 KiB, 4 KiB, 16 KiB, ...; none: what a quarter of "
-                           "the memory allows, up to 1 GiB",
-                   .minimum = 1024,
-                   .maximum = 1 << 30},
-                  {.name = "scope",
-                   .value_name = "SCOPE",
-                   .help = "what the link is; auto: by Slurm node names, else host names",
-                   .default_value = "auto",
-                   .choices = {"auto", "intra-node", "inter-node"}},
-                  timeout_option(),
-                  shared::gpus_file()},
+      .options = {option(options.gpu, gpu_option()),
+                  option(options.zone, {.name = "zone",
+                                        .value_name = "NAME",
+                                        .help = "zone in which this rank runs; ranks may differ (SAILOR_ZONE)"}),
+                  option(options.store, store_option()), option(options.samples, samples_option()),
+                  option(options.warm_up, warm_up_option()), option(options.time_budget, time_budget_option("60")),
+                  option(options.max_message, {.name = "max-message",
+                                               .value_name = "BYTES",
+                                               .help = "largest message, bytes; sizes are 1 KiB, 4 KiB, 16 KiB, ...; "
+                                                       "none: what a quarter of the memory allows, up to 1 GiB",
+                                               .minimum = 1024,
+                                               .maximum = 1 << 30}),
+                  option(options.scope, {.name = "scope",
+                                         .value_name = "SCOPE",
+                                         .help = "what the link is; auto: by Slurm node names, else host names",
+                                         .default_value = "auto",
+                                         .choices = {"auto", "intra-node", "inter-node"}}),
+                  option(options.timeout, timeout_option()), option(options.gpus, shared::gpus_file())},
       .examples = {{"srun --mpi=pmix -N 2 --ntasks-per-node=2 sailor-profile links --store store",
                     "inside a node and between two"},
                    {"mpirun -n 4 sailor-profile links --max-message 1048576", "on this machine, messages to 1 MiB"},
@@ -73,7 +74,7 @@ void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t
       format_bytes(first->smallest), format_time(first->expected));
 }
 
-Result<void> measure_links(const Options& options, const Environment& environment, const runtime::World& started) {
+Result<void> measure_links(const LinksOptions& options, const Environment& environment, const runtime::World& started) {
   SAILOR_CHECK(same_on_all_ranks(options, started.control));
   const auto named = measured_device(options, environment);
   SAILOR_CHECK(agree(started.control, named));
@@ -82,13 +83,13 @@ Result<void> measure_links(const Options& options, const Environment& environmen
   if (!opened) return fail(opened.error());  // agreed on
   const runtime::World world = opened->world(started);
   profiler::LinkSettings settings{
-      .rank = {.node = node_name(environment, world.control), .gpu = named->type.name, .zone = options.text("zone")},
-      .samples = static_cast<int>(options.integer("samples")),
-      .warm_up = static_cast<int>(options.integer("warm-up")),
-      .time_budget = Seconds(options.number("time-budget"))};
-  if (options.has("max-message")) settings.largest_message = Bytes(static_cast<double>(options.integer("max-message")));
-  if (options.text("scope") == "intra-node") settings.scope = LinkScope::intra_node;
-  if (options.text("scope") == "inter-node") settings.scope = LinkScope::inter_node;
+      .rank = {.node = node_name(environment, world.control), .gpu = named->type.name, .zone = *options.zone},
+      .samples = *options.samples,
+      .warm_up = *options.warm_up,
+      .time_budget = Seconds(*options.time_budget)};
+  if (options.max_message.has()) settings.largest_message = Bytes(static_cast<double>(*options.max_message));
+  if (*options.scope == "intra-node") settings.scope = LinkScope::intra_node;
+  if (*options.scope == "inter-node") settings.scope = LinkScope::inter_node;
   const auto plan = profiler::plan_links(settings, *opened->device, world.control);
   SAILOR_CHECK(agree(world.control, plan));
   if (world.rank() == 0)
@@ -105,23 +106,24 @@ Result<void> measure_links(const Options& options, const Environment& environmen
   data.fits = std::move(measured.fits);
   SAILOR_CHECK(store_and_print(options, environment, world.control, *opened->device, std::move(data)));
   if (world.rank() != 0) return {};
-  const std::string& store = options.text("store");
+  const std::string& store = *options.store;
   if (const auto all = load_profile(store)) suggest_next(commands_after_storing(*all, store));
   return {};
 }
 
-Result<void> links(const Options& options, const Environment& environment) {
-  return with_mpi(options, environment, measure_links);
+Result<void> links(const LinksOptions& options, const Environment& environment) {
+  return with_mpi(Seconds(*options.timeout), environment,
+                  [&](const runtime::World& world) { return measure_links(options, environment, world); });
 }
 
 #else
 
-Result<void> links(const Options& options, const Environment& environment) { return needs_mpi(options, environment); }
+Result<void> links(const LinksOptions&, const Environment&) { return needs_mpi(); }
 
 #endif
 
 }  // namespace
 
-SubCommand links_command() { return {links_command_line(), links}; }
+Command links_command() { return command(links_command_line, links); }
 
 }  // namespace sailor::apps

@@ -42,7 +42,6 @@ Option store_option() {
 }
 Option samples_option() {
   return {.name = "samples",
-          .type = OptionType::integer,
           .value_name = "N",
           .help = "rounds that count",
           .default_value = "20",
@@ -51,7 +50,6 @@ Option samples_option() {
 }
 Option warm_up_option() {
   return {.name = "warm-up",
-          .type = OptionType::integer,
           .value_name = "N",
           .help = "rounds before them that do not count",
           .default_value = "3",
@@ -60,7 +58,6 @@ Option warm_up_option() {
 }
 Option time_budget_option(const std::string& seconds) {
   return {.name = "time-budget",
-          .type = OptionType::number,
           .value_name = "SECONDS",
           .help = "begin no further round after so long, seconds; at least 3 rounds count",
           .default_value = seconds,
@@ -68,7 +65,6 @@ Option time_budget_option(const std::string& seconds) {
 }
 Option timeout_option() {
   return {.name = "timeout",
-          .type = OptionType::number,
           .value_name = "SECONDS",
           .help = "give up when another rank does not answer for so many seconds",
           .default_value = "600",
@@ -84,11 +80,11 @@ std::string node_name(const Environment& environment, const runtime::Control& co
   return node == environment.end() ? control.host() : node->second;
 }
 
-Result<MeasuredDevice> measured_device(const Options& options, const Environment& environment) {
-  const std::string file = gpus_file(options, environment);
+Result<MeasuredDevice> measured_device(const MeasuringOptions& options, const Environment& environment) {
+  const std::string file = gpus_file(options.gpus, environment);
   auto catalogue = GpuCatalogue::load(file);
   if (!catalogue) return fail(catalogue.error());
-  const std::string name = options.text("gpu");
+  const std::string name = *options.gpu;
   auto type = catalogue->find(name);
   if (!type)
     return fail(ErrorCode::not_found, fmt::format("--gpu '{}' is not in the catalogue {}", name, file),
@@ -99,7 +95,7 @@ Result<MeasuredDevice> measured_device(const Options& options, const Environment
   return MeasuredDevice{.catalogue = *std::move(catalogue), .type = *std::move(type)};
 }
 
-Result<RankDevice> open_measured(const Options& options, const Environment& environment, Precision precision,
+Result<RankDevice> open_measured(const MeasuringOptions& options, const Environment& environment, Precision precision,
                                  const MeasuredDevice& measured, runtime::Control& control) {
   const GpuType& type = measured.type;
   const bool on_gpus = type.kind == DeviceKind::gpu;
@@ -108,7 +104,7 @@ Result<RankDevice> open_measured(const Options& options, const Environment& envi
                                   ? Result<void>()
                                   : fail(ErrorCode::usage, "--gpu: some ranks are on CPUs and some on GPUs",
                                          "measure the one kind, and then the other, into one store")));
-  auto opened = open_device({.on_gpus = on_gpus, .precision = precision, .timeout = Seconds(options.number("timeout"))},
+  auto opened = open_device({.on_gpus = on_gpus, .precision = precision, .timeout = Seconds(*options.timeout)},
                             environment, control);
   if (!opened || !on_gpus) return opened;
   // Times of one GPU type must not be taken for those of another.
@@ -128,9 +124,9 @@ Result<RankDevice> open_measured(const Options& options, const Environment& envi
   return opened;
 }
 
-Result<void> check_store(const Options& options) {
+Result<void> check_store(const MeasuringOptions& options) {
   namespace fs = std::filesystem;
-  const fs::path store = fs::absolute(options.text("store"));
+  const fs::path store = fs::absolute(*options.store);
   std::error_code code;
   fs::path existing = store;
   while (!fs::exists(existing, code) && existing.has_relative_path()) existing = existing.parent_path();
@@ -142,17 +138,16 @@ Result<void> check_store(const Options& options) {
       "name another folder");
 }
 
-Result<void> with_mpi(const Options& options, const Environment& environment,
-                      Result<void> (*measure)(const Options&, const Environment&, const runtime::World&)) {
-  auto session =
-      MpiSession::start({.program = "sailor-profile", .timeout = Seconds(options.number("timeout"))}, environment);
+Result<void> with_mpi(Seconds timeout, const Environment& environment,
+                      const std::function<Result<void>(const runtime::World&)>& measure) {
+  auto session = MpiSession::start({.program = "sailor-profile", .timeout = timeout}, environment);
   if (!session) {
     if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
     return fail(session.error());
   }
   Result<void> done;
   try {
-    done = measure(options, environment, (*session)->world());
+    done = measure((*session)->world());
   } catch (const std::exception& error) {
     (*session)->world().control.abort(error.what());  // the others wait for this rank
   }
@@ -165,8 +160,8 @@ Result<void> with_mpi(const Options& options, const Environment& environment,
   return done;
 }
 
-Result<void> same_on_all_ranks(const Options& options, runtime::Control& control) {
-  const std::vector<std::string> all = control.gather(options.print_config());
+Result<void> same_on_all_ranks(const MeasuringOptions& options, runtime::Control& control) {
+  const std::vector<std::string> all = control.gather(options.effective_values);
   std::string different;  // on rank 0; empty elsewhere
   for (std::size_t rank = 1; rank < all.size() && different.empty(); ++rank) {
     const std::vector<std::string> here = split(all[0], '\n');
@@ -202,7 +197,7 @@ void warn_of_noise(const ProfileData& data) {
 
 }  // namespace
 
-Result<void> store_and_print(const Options& options, const Environment& environment, runtime::Control& control,
+Result<void> store_and_print(const MeasuringOptions& options, const Environment& environment, runtime::Control& control,
                              const runtime::Device& device, ProfileData data, const std::string& summary) {
   std::set<std::string> nodes;
   for (std::string& node : control.gather(node_name(environment, control))) nodes.insert(std::move(node));
@@ -214,7 +209,7 @@ Result<void> store_and_print(const Options& options, const Environment& environm
                                         .host = fmt::format("{}", fmt::join(nodes, ",")),
                                         .device = device.name(),
                                         .versions = fmt::format("{}, {}", device.versions(), MpiSession::version())};
-    auto path = add_to_store(options.text("store"), data);
+    auto path = add_to_store(*options.store, data);
     if (path) {
       fmt::print("{}\nadded {}\n", fitted(summary.empty() ? reports::profile_tables(data) : summary), path->string());
       warn_of_noise(data);
@@ -227,7 +222,7 @@ Result<void> store_and_print(const Options& options, const Environment& environm
 
 #else
 
-Result<void> needs_mpi(const Options&, const Environment&) {
+Result<void> needs_mpi() {
   return fail(ErrorCode::unavailable, "this Sailor was built without MPI and cannot measure",
               "build it with -DSAILOR_MPI=ON");
 }

@@ -16,23 +16,29 @@ namespace {
 
 using nlohmann::ordered_json;
 
-CommandLine model_command_line() {
+struct ModelOptions : CommonOptions {
+  OptionValue<std::string> model, models, format;
+  OptionValue<int> sequence_length;
+};
+
+CommandLine model_command_line(ModelOptions& options) {
   return {
       .program = "sailor-profile model",
       .purpose = "shows the layers, parameters and FLOP of a model",
-      .options = {shared::model(),
-                  {.name = "sequence-length",
-                   .type = OptionType::integer,
-                   .value_name = "N",
-                   .help = "tokens per sequence, which attention depends on [default: the longest the model allows]",
-                   .minimum = 1,
-                   .maximum = 1 << 24},
-                  {.name = "format",
-                   .value_name = "FORMAT",
-                   .help = "how to write the result to stdout",
-                   .default_value = "table",
-                   .choices = {"table", "json"}},
-                  shared::models_folder()},
+      .options = {option(options.model, shared::model()),
+                  option(options.sequence_length,
+                         {.name = "sequence-length",
+                          .value_name = "N",
+                          .help =
+                              "tokens per sequence, which attention depends on [default: the longest the model allows]",
+                          .minimum = 1,
+                          .maximum = 1 << 24}),
+                  option(options.format, {.name = "format",
+                                          .value_name = "FORMAT",
+                                          .help = "how to write the result to stdout",
+                                          .default_value = "table",
+                                          .choices = {"table", "json"}}),
+                  option(options.models, shared::models_folder())},
       .examples = {{"sailor-profile model --model llama-3-8b", "a model that comes with Sailor"},
                    {"sailor-profile model --model config.json --sequence-length 1024", "one of Hugging Face's"}},
       .notes =
@@ -50,18 +56,17 @@ void for_groups(const Model& model, Visit visit) {
   }
 }
 
-Result<void> show_model(const Options& options, const Environment& environment) {
-  if (!options.has("model")) return fail(ErrorCode::usage, "option --model is missing", "name a model");
-  const auto model = find_model(options.text("model"), models_folder(options, environment));
+Result<void> show_model(const ModelOptions& options, const Environment& environment) {
+  if (!options.model.has()) return fail(ErrorCode::usage, "option --model is missing", "name a model");
+  const auto model = find_model(*options.model, models_folder(options.models, environment));
   if (!model) return fail(model.error());
-  const int length = options.has("sequence-length") ? static_cast<int>(options.integer("sequence-length"))
-                                                    : model->max_sequence_length;
+  const int length = options.sequence_length.has() ? *options.sequence_length : model->max_sequence_length;
   const auto flop_of = [&](int layer) { return model->layer_forward_flop(layer, 1.0, length).value(); };
   double flop = 0.0;
   for (int layer = 0; layer < model->layers(); ++layer) flop += flop_of(layer);
   const auto trainable = check_trainable(*model);
 
-  if (options.text("format") == "json") {
+  if (*options.format == "json") {
     ordered_json groups = ordered_json::array();
     for_groups(*model, [&](int first, int last) {
       groups.push_back({{"layers", {first, last}},
@@ -95,6 +100,6 @@ Result<void> show_model(const Options& options, const Environment& environment) 
 
 }  // namespace
 
-SubCommand model_command() { return {model_command_line(), show_model}; }
+Command model_command() { return command(model_command_line, show_model); }
 
 }  // namespace sailor::apps

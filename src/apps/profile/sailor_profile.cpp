@@ -18,9 +18,9 @@ int main(int argc, char** argv) {
   namespace apps = sailor::apps;
   if (argc > 1 && std::string_view(argv[1]) == "layers") apps::use_a_single_blas_thread(argv);
   for (int i = 1; i < argc; ++i) apps::profile_command_line() += std::string(" ") + argv[i];
-  std::vector<apps::SubCommand> commands{apps::layers_command(), apps::links_command()};
-  for (apps::SubCommand& command : apps::store_commands()) commands.push_back(std::move(command));
-  for (apps::SubCommand& command : apps::manage_commands()) commands.push_back(std::move(command));
+  std::vector<apps::Command> commands{apps::layers_command(), apps::links_command()};
+  for (apps::Command& command : apps::store_commands()) commands.push_back(std::move(command));
+  for (apps::Command& command : apps::manage_commands()) commands.push_back(std::move(command));
   commands.push_back(apps::estimate_command());
   commands.push_back(apps::model_command());
   commands.push_back(apps::export_command());

@@ -34,48 +34,54 @@ Option table_or_json() {
 
 Positional store_positional() { return {.name = "STORE", .help = "a folder of *.h5 files, or one such file"}; }
 
-std::vector<Option> row_options() {
-  return {{.name = "model", .value_name = "NAME", .help = "layers of this model only", .repeatable = true},
-          {.name = "gpu",
-           .value_name = "NAME",
-           .help = "this GPU type only; of links at one of the ends",
-           .repeatable = true},
-          {.name = "zone", .value_name = "NAME", .help = "links with an end in this zone only", .repeatable = true},
-          {.name = "operation",
-           .value_name = "NAME",
-           .help = "links of this operation only",
-           .repeatable = true,
-           .choices = {"send_receive", "all_reduce", "all_gather", "reduce_scatter"}},
-          {.name = "table",
-           .value_name = "NAME",
-           .help = "this table only",
-           .repeatable = true,
-           .choices = reports::profile_table_names()}};
+/// The options that select rows, see row_options().
+struct RowOptions {
+  OptionValue<std::vector<std::string>> model, gpu, zone, operation, table;
+};
+
+std::vector<Option> row_options(RowOptions& options) {
+  return {option(options.model, {.name = "model", .value_name = "NAME", .help = "layers of this model only"}),
+          option(options.gpu,
+                 {.name = "gpu", .value_name = "NAME", .help = "this GPU type only; of links at one of the ends"}),
+          option(options.zone, {.name = "zone", .value_name = "NAME", .help = "links with an end in this zone only"}),
+          option(options.operation, {.name = "operation",
+                                     .value_name = "NAME",
+                                     .help = "links of this operation only",
+                                     .choices = {"send_receive", "all_reduce", "all_gather", "reduce_scatter"}}),
+          option(options.table, {.name = "table",
+                                 .value_name = "NAME",
+                                 .help = "this table only",
+                                 .choices = reports::profile_table_names()})};
 }
 
-reports::ProfileFilter filter_of(const Options& options) {
-  return {.models = options.texts("model"),
-          .gpus = options.texts("gpu"),
-          .zones = options.texts("zone"),
-          .operations = options.texts("operation"),
-          .tables = options.texts("table")};
+reports::ProfileFilter filter_of(const RowOptions& options) {
+  return {.models = *options.model,
+          .gpus = *options.gpu,
+          .zones = *options.zone,
+          .operations = *options.operation,
+          .tables = *options.table};
 }
 
 // ---- show
 
-CommandLine show_command() {
-  std::vector<Option> options = row_options();
-  options.push_back({.name = "all", .type = OptionType::flag, .help = "list every row of tables that are summarised"});
-  options.push_back({.name = "plot",
-                     .value_name = "FILE",
-                     .help =
-                         "draw instead (.svg, .png or .pdf; needs gnuplot): bandwidth of the links by message size, "
-                         "or with --table layer_times the time of a block by micro-batch"});
-  options.push_back(table_or_json());
+struct ShowOptions : CommonOptions, RowOptions {
+  OptionValue<std::string> store, plot, format;
+  OptionValue<bool> all;
+};
+
+CommandLine show_line(ShowOptions& options) {
+  std::vector<Option> rows = row_options(options);
+  rows.push_back(option(options.all, {.name = "all", .help = "list every row of tables that are summarised"}));
+  rows.push_back(
+      option(options.plot, {.name = "plot",
+                            .value_name = "FILE",
+                            .help = "draw instead (.svg, .png or .pdf; needs gnuplot): bandwidth of the links by "
+                                    "message size, or with --table layer_times the time of a block by micro-batch"}));
+  rows.push_back(option(options.format, table_or_json()));
   return {.program = "sailor-profile show",
           .purpose = "shows what a profile store holds",
-          .positionals = {store_positional()},
-          .options = std::move(options),
+          .positionals = {positional(options.store, store_positional())},
+          .options = std::move(rows),
           .examples = {{"sailor-profile show store", "tables; long ones are summarised"},
                        {"sailor-profile show store --model tiny-gpt --all", "every row of one model"},
                        {"sailor-profile show store --plot links.svg --gpu cpu", "a picture of the links"},
@@ -90,48 +96,52 @@ bool names_only(const std::vector<std::string>& tables, std::initializer_list<st
   });
 }
 
-Result<void> show_plot(const ProfileData& data, const Options& options) {
-  const std::vector<std::string> tables = options.texts("table");
-  const bool links = tables.empty() ? options.texts("model").empty() : names_only(tables, {"links", "link_fits"});
+Result<void> show_plot(const ProfileData& data, const ShowOptions& options) {
+  const std::vector<std::string> tables = *options.table;
+  const bool links = tables.empty() ? options.model->empty() : names_only(tables, {"links", "link_fits"});
   if (!links && !tables.empty() && !names_only(tables, {"layer_times"}))
     return fail(ErrorCode::usage, "--plot draws links or layer_times, not what --table names",
                 "use --table links,link_fits or --table layer_times");
   const auto plot = links ? reports::link_plot(data) : reports::layer_plot(data);
   if (!plot) return fail(plot.error());
-  SAILOR_CHECK(reports::draw(*plot, options.text("plot")));
-  fmt::print("{}: {} ({})\n", options.text("plot"), plot->title, plot->note);
+  SAILOR_CHECK(reports::draw(*plot, *options.plot));
+  fmt::print("{}: {} ({})\n", *options.plot, plot->title, plot->note);
   return {};
 }
 
-Result<void> show(const Options& options, const Environment& environment) {
-  const auto loaded = load_profile(find_store(options.positional("STORE").front(), environment));
+Result<void> show(const ShowOptions& options, const Environment& environment) {
+  const auto loaded = load_profile(find_store(*options.store, environment));
   if (!loaded) return fail(loaded.error());
   const auto data = reports::select_rows(*loaded, filter_of(options));
   if (!data) return fail(data.error());
-  if (options.has("plot")) return show_plot(*data, options);
-  if (options.text("format") == "json") {
+  if (options.plot.has()) return show_plot(*data, options);
+  if (*options.format == "json") {
     fmt::print("{}", reports::profile_json(*data));
     return {};
   }
-  const std::vector<std::string> tables = options.texts("table");
+  const std::vector<std::string> tables = *options.table;
   const bool sessions = tables.empty() || std::find(tables.begin(), tables.end(), "sessions") != tables.end();
-  const std::string above = sessions ? reports::session_table(*data, options.flag("all")) : "";
-  const std::string below = reports::profile_tables(*data, options.flag("all"));
+  const std::string above = sessions ? reports::session_table(*data, *options.all) : "";
+  const std::string below = reports::profile_tables(*data, *options.all);
   fmt::print("{}{}{}", fitted(above), above.empty() || below.empty() ? "" : "\n", fitted(below));
   return {};
 }
 
 // ---- check
 
-CommandLine check_command() {
+struct CheckOptions : CommonOptions {
+  OptionValue<std::string> store, format;
+  OptionValue<bool> all, strict;
+};
+
+CommandLine check_line(CheckOptions& options) {
   return {.program = "sailor-profile check",
           .purpose = "names what is suspicious in a profile store, why it matters and what to do",
-          .positionals = {store_positional()},
-          .options = {{.name = "all",
-                       .type = OptionType::flag,
-                       .help = "list every finding, not only the worst of a problem and place"},
-                      {.name = "strict", .type = OptionType::flag, .help = "warnings fail too"},
-                      table_or_json()},
+          .positionals = {positional(options.store, store_positional())},
+          .options = {option(options.all,
+                             {.name = "all", .help = "list every finding, not only the worst of a problem and place"}),
+                      option(options.strict, {.name = "strict", .help = "warnings fail too"}),
+                      option(options.format, table_or_json())},
           .examples = {{"sailor-profile check store", "the worst of every kind"},
                        {"sailor-profile check store --all", "every finding"},
                        {"sailor-profile check store --format json", "the same for programs"}},
@@ -140,8 +150,8 @@ CommandLine check_command() {
                             {2, "wrong usage"}}};
 }
 
-Result<void> check(const Options& options, const Environment& environment) {
-  const std::string store = find_store(options.positional("STORE").front(), environment);
+Result<void> check(const CheckOptions& options, const Environment& environment) {
+  const std::string store = find_store(*options.store, environment);
   const auto data = load_profile(store);
   if (!data) return fail(data.error());
   const std::string today =
@@ -154,8 +164,8 @@ Result<void> check(const Options& options, const Environment& environment) {
   const std::size_t failures = count(Severity::fail);
   const std::size_t warnings = count(Severity::warn);
   const std::size_t notes = count(Severity::note);
-  if (!options.flag("all")) findings = fold_findings(std::move(findings));
-  if (options.text("format") == "json") {
+  if (!*options.all) findings = fold_findings(std::move(findings));
+  if (*options.format == "json") {
     const nlohmann::ordered_json json{{"store", store},
                                       {"failures", failures},
                                       {"warnings", warnings},
@@ -168,38 +178,43 @@ Result<void> check(const Options& options, const Environment& environment) {
     fmt::print("{}\n{}, {}, {}\n", fitted(reports::findings_report(findings)), plural(failures, "failure"),
                plural(warnings, "warning"), plural(notes, "note"));
   }
-  if (failures > 0 || (options.flag("strict") && warnings > 0))
+  if (failures > 0 || (*options.strict && warnings > 0))
     return fail(ErrorCode::failure,
                 fmt::format("{} has {}{}", store, plural(failures, "failure"),
-                            options.flag("strict") ? " and " + plural(warnings, "warning") : ""),
+                            *options.strict ? " and " + plural(warnings, "warning") : ""),
                 "each is named above with its remedy");
   return {};
 }
 
 // ---- diff
 
-CommandLine diff_command() {
-  return {.program = "sailor-profile diff",
-          .purpose = "compares two profile stores, or what a store predicts with what a run measured",
-          .positionals = {{.name = "A", .help = "a profile store"},
-                          {.name = "B", .help = "another one, or a run of sailor-train (run.h5)"}},
-          .options = {{.name = "threshold",
-                       .value_name = "PERCENT",
-                       .help = "leave out differences up to this many per cent of A",
-                       .default_value = "0%"},
-                      {.name = "all", .type = OptionType::flag, .help = "list every row"},
-                      {.name = "cluster",
-                       .value_name = "FILE",
-                       .help = "take node sizes and memory from this file (cluster.toml)"},
-                      shared::models_folder(),
-                      shared::gpus_file(),
-                      table_or_json()},
-          .examples = {{"sailor-profile diff store store/20260102T030405Z-nid001-77-0badcafe.h5 --threshold 5%",
-                        "what changed by more than 5%"},
-                       {"sailor-profile diff store run.h5", "iteration time and memory: predicted and measured"},
-                       {"sailor-profile diff store run.h5 --cluster cluster.toml --format json",
-                        "the same with the nodes of a cluster, for a program to read"}},
-          .notes = "--cluster, --models and --gpus serve the prediction of a run."};
+struct DiffOptions : CommonOptions {
+  OptionValue<std::string> a, b, threshold, cluster, models, gpus, format;
+  OptionValue<bool> all;
+};
+
+CommandLine diff_line(DiffOptions& options) {
+  return {
+      .program = "sailor-profile diff",
+      .purpose = "compares two profile stores, or what a store predicts with what a run measured",
+      .positionals = {positional(options.a, {.name = "A", .help = "a profile store"}),
+                      positional(options.b, {.name = "B", .help = "another one, or a run of sailor-train (run.h5)"})},
+      .options = {option(options.threshold, {.name = "threshold",
+                                             .value_name = "PERCENT",
+                                             .help = "leave out differences up to this many per cent of A",
+                                             .default_value = "0%"}),
+                  option(options.all, {.name = "all", .help = "list every row"}),
+                  option(options.cluster, {.name = "cluster",
+                                           .value_name = "FILE",
+                                           .help = "take node sizes and memory from this file (cluster.toml)"}),
+                  option(options.models, shared::models_folder()), option(options.gpus, shared::gpus_file()),
+                  option(options.format, table_or_json())},
+      .examples = {{"sailor-profile diff store store/20260102T030405Z-nid001-77-0badcafe.h5 --threshold 5%",
+                    "what changed by more than 5%"},
+                   {"sailor-profile diff store run.h5", "iteration time and memory: predicted and measured"},
+                   {"sailor-profile diff store run.h5 --cluster cluster.toml --format json",
+                    "the same with the nodes of a cluster, for a program to read"}},
+      .notes = "--cluster, --models and --gpus serve the prediction of a run."};
 }
 
 /// "5%" or "5": 0.05.
@@ -214,17 +229,17 @@ Result<double> parse_threshold(std::string text) {
   return percent / 100.0;
 }
 
-Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Options& options,
+Result<void> diff_run(const ProfileData& data, const RunRecord& run, const DiffOptions& options,
                       const Environment& environment) {
-  const std::string& file = options.positional("B").front();
+  const std::string& file = *options.b;
   const auto plan = parse_plan(run.plan_toml, file);
   if (!plan) return fail(plan.error());
-  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
-  const auto model = find_model(*plan, models_folder(options, environment));
+  const auto model = find_model(*plan, models_folder(options.models, environment));
   if (!model) return fail(model.error(), file);
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), file);
-  const auto cluster = cluster_for(*plan, options.text("cluster"), *gpus);
+  const auto cluster = cluster_for(*plan, *options.cluster, *gpus);
   if (!cluster) return fail(cluster.error());
   const auto framework = simulator::find_framework("sailor", frameworks_folder(environment));  // the run used it
   if (!framework) return fail(framework.error());
@@ -236,7 +251,7 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
                                                       .cluster = *cluster ? &**cluster : nullptr});
   if (!prediction) return fail(prediction.error());
   const auto stages = reports::compare_stage_memory(*plan, *prediction, run);
-  if (options.text("format") == "json") {
+  if (*options.format == "json") {
     nlohmann::ordered_json json{{"predicted_iteration_time_s", prediction->iteration_time.value()},
                                 {"predicted_peak_memory_bytes", prediction->peak_memory.value()}};
     json.update(reports::comparison_to_json(*prediction, run));
@@ -250,11 +265,11 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
   return {};
 }
 
-Result<void> diff(const Options& options, const Environment& environment) {
-  const auto threshold = parse_threshold(options.text("threshold"));
+Result<void> diff(const DiffOptions& options, const Environment& environment) {
+  const auto threshold = parse_threshold(*options.threshold);
   if (!threshold) return fail(threshold.error());
-  const std::string a = find_store(options.positional("A").front(), environment);
-  const std::string b = find_store(options.positional("B").front(), environment);
+  const std::string a = find_store(*options.a, environment);
+  const std::string b = find_store(*options.b, environment);
   const auto data_a = load_profile(a);
   if (!data_a) return fail(data_a.error());
   if (std::filesystem::is_regular_file(b))
@@ -262,8 +277,8 @@ Result<void> diff(const Options& options, const Environment& environment) {
   const auto data_b = load_profile(b);
   if (!data_b) return fail(data_b.error());
   const ProfileDifference difference = diff_profiles(*data_a, *data_b);
-  const reports::DiffView view{.name_a = a, .name_b = b, .threshold = *threshold, .all = options.flag("all")};
-  if (options.text("format") == "json")
+  const reports::DiffView view{.name_a = a, .name_b = b, .threshold = *threshold, .all = *options.all};
+  if (*options.format == "json")
     fmt::print("{}\n", reports::difference_to_json(difference, view)
                            .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else
@@ -273,8 +288,8 @@ Result<void> diff(const Options& options, const Environment& environment) {
 
 }  // namespace
 
-std::vector<SubCommand> store_commands() {
-  return {{show_command(), show}, {check_command(), check}, {diff_command(), diff}};
+std::vector<Command> store_commands() {
+  return {command(show_line, show), command(check_line, check), command(diff_line, diff)};
 }
 
 }  // namespace sailor::apps

@@ -41,11 +41,11 @@ struct ReportInputs {
   std::optional<Cluster> cluster;
 };
 
-Result<PlanInput> read_plan_of_run(const std::string& path, const RunRecord& run, const Options& options,
+Result<PlanInput> read_plan_of_run(const std::string& path, const RunRecord& run, const ReportOptions& options,
                                    const Environment& environment, const GpuCatalogue& gpus) {
   auto plan = parse_plan(run.plan_toml, path);
   if (!plan) return fail(plan.error());
-  auto model = find_model(*plan, models_folder(options, environment));
+  auto model = find_model(*plan, models_folder(options.models, environment));
   if (!model) return fail(model.error(), path);
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
   use_catalogue_names(*plan, gpus);
@@ -57,25 +57,25 @@ Result<PlanInput> read_plan_of_run(const std::string& path, const RunRecord& run
 
 /// The store of --profile, else the one that the plan was made with, if it can be read. Errors: a store of --profile
 /// that cannot be read.
-Result<std::optional<Profile>> find_profile(const std::string& usual, const Options& options,
+Result<std::optional<Profile>> find_profile(const std::string& usual, const ReportOptions& options,
                                             const Environment& environment, ReportContent& content) {
-  content.profile = options.has("profile") ? options.text("profile") : usual;
+  content.profile = options.profile.has() ? *options.profile : usual;
   if (content.profile.empty()) {
     content.notes.emplace_back("Not simulated: the plan does not say its profile store (--profile names one).");
     return std::nullopt;
   }
-  auto profile = read_profile(options, environment, content.profile);
+  auto profile = read_profile(options.profile, environment, content.profile);
   if (profile) return std::optional<Profile>(*std::move(profile));
-  if (options.has("profile")) return fail(profile.error());
+  if (options.profile.has()) return fail(profile.error());
   content.notes.push_back(
       fmt::format("Not simulated: {} (--profile names another profile store).", profile.error().what));
   return std::nullopt;
 }
 
 /// Plan, model and profile of a plan file or run file.
-Result<ReportInputs> read_inputs(const std::string& path, const Options& options, const Environment& environment,
+Result<ReportInputs> read_inputs(const std::string& path, const ReportOptions& options, const Environment& environment,
                                  ReportContent& content) {
-  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   const auto from_run = is_hdf5(path);
   if (!from_run) return fail(from_run.error());
@@ -104,7 +104,8 @@ Result<ReportInputs> read_inputs(const std::string& path, const Options& options
 }
 
 /// Names of the nodes by rank: those of the run, else those that placement takes.
-std::vector<std::string> names_of_nodes(const ReportContent& content, const Options& options, const Cluster* cluster) {
+std::vector<std::string> names_of_nodes(const ReportContent& content, const ReportOptions& options,
+                                        const Cluster* cluster) {
   std::vector<std::string> names;
   if (content.run) {
     names.resize(static_cast<std::size_t>(content.plan.ranks()));
@@ -115,7 +116,7 @@ std::vector<std::string> names_of_nodes(const ReportContent& content, const Opti
     return names;
   }
   if (cluster == nullptr) return names;
-  const std::vector<NodeGroup> groups = cluster->usable(partitions_of(options), Availability::up);
+  const std::vector<NodeGroup> groups = cluster->usable(partitions_of(options.partition), Availability::up);
   // Nodes of a hypothetical cluster have no names of their own.
   if (std::any_of(groups.begin(), groups.end(), [](const NodeGroup& group) { return group.nodes.empty(); }))
     return names;
@@ -123,21 +124,21 @@ std::vector<std::string> names_of_nodes(const ReportContent& content, const Opti
 }
 
 /// Plans for the job of the plan that no other beats in time, money and devices at once.
-Result<std::vector<planner::Candidate>> find_front(const Plan& plan, const Options& options,
+Result<std::vector<planner::Candidate>> find_front(const Plan& plan, const ReportOptions& options,
                                                    const simulator::Environment& simulated) {
   planner::Request request;
   request.job = plan.job;
-  request.partitions = partitions_of(options);
+  request.partitions = partitions_of(options.partition);
   request.pareto = true;
   auto found = planner::find_plans(request, simulated);
   if (!found) return fail(found.error(), "--pareto");
   return std::move(found->plans);
 }
 
-Result<void> predict(const ReportInputs& inputs, const Options& options, const Environment& environment,
+Result<void> predict(const ReportInputs& inputs, const ReportOptions& options, const Environment& environment,
                      ReportContent& content) {
   const Plan& plan = content.plan;
-  content.framework = options.has("framework")         ? options.text("framework")
+  content.framework = options.framework.has()          ? *options.framework
                       : !plan.origin.framework.empty() ? plan.origin.framework
                                                        : "sailor";
   const auto framework = simulator::find_framework(content.framework, frameworks_folder(environment));
@@ -147,11 +148,11 @@ Result<void> predict(const ReportInputs& inputs, const Options& options, const E
                                          .gpus = inputs.gpus,
                                          .framework = *framework,
                                          .cluster = inputs.cluster ? &*inputs.cluster : nullptr,
-                                         .measured_only = options.flag("measured-only")};
+                                         .measured_only = *options.measured_only};
   Timeline timeline;
   auto prediction = simulator::simulate(plan, simulated, &timeline);
   if (!prediction) {
-    if (options.has("profile") || options.flag("measured-only")) return fail(prediction.error());
+    if (options.profile.has() || *options.measured_only) return fail(prediction.error());
     content.notes.push_back(
         fmt::format("Not simulated: {} (--profile names another profile store).", prediction.error().what));
     return {};
@@ -159,7 +160,7 @@ Result<void> predict(const ReportInputs& inputs, const Options& options, const E
   content.memory_problem = simulator::memory_problem(plan, *prediction, simulated).value_or("");
   content.prediction = *std::move(prediction);
   content.timeline = std::move(timeline);
-  if (!options.flag("pareto")) return {};
+  if (!*options.pareto) return {};
   auto front = find_front(plan, options, simulated);
   if (!front) return fail(front.error());
   content.front = *std::move(front);
@@ -189,30 +190,30 @@ void add_end(std::vector<nlohmann::json>& lines, const std::string& of_run_file)
 }
 
 /// Reads what a run left besides its measurements: --trace, and the events of an elastic training.
-Result<void> read_run_files(const std::string& path, const Options& options, ReportContent& content) {
-  for (const char* option : {"events", "trace", "elastic-trace"})
-    if (options.has(option) && !content.run)
-      return fail(ErrorCode::usage, fmt::format("--{} is for the report of a run, not of a plan", option),
+Result<void> read_run_files(const std::string& path, const ReportOptions& options, ReportContent& content) {
+  for (const auto* option : OptionList{&options.events, &options.trace, &options.elastic_trace})
+    if (option->has() && !content.run)
+      return fail(ErrorCode::usage, fmt::format("--{} is for the report of a run, not of a plan", option->name()),
                   "name the run file (run.h5) instead of the plan");
-  if (options.has("trace")) {
-    auto timeline = load_trace(options.text("trace"), content.plan);
+  if (options.trace.has()) {
+    auto timeline = load_trace(*options.trace, content.plan);
     if (!timeline) return fail(timeline.error(), "--trace");
     content.measured_timeline = *std::move(timeline);
   }
-  if (options.has("events")) {
-    auto lines = elastic::read_json_lines(options.text("events"));
+  if (options.events.has()) {
+    auto lines = elastic::read_json_lines(*options.events);
     if (!lines) return fail(lines.error(), "--events");
     for (const nlohmann::json& line : *lines)
       if (!line.is_object() || !line.contains("what"))
         return fail(ErrorCode::invalid_input,
-                    fmt::format("--events: '{}' has a line that is no event", options.text("events")),
+                    fmt::format("--events: '{}' has a line that is no event", *options.events),
                     "name the events.jsonl of the folder of an elastic training");
     add_end(*lines, content.run->events);
-    content.events = account_of(options.text("events"), *std::move(lines));
+    content.events = account_of(*options.events, *std::move(lines));
   } else if (content.run && !content.run->events.empty()) {
     content.events = account_of(path, elastic::events_in(content.run->events));
   }
-  if (options.has("elastic-trace") && !content.events)
+  if (options.elastic_trace.has() && !content.events)
     return fail(ErrorCode::usage, fmt::format("--elastic-trace: '{}' is not the run of an elastic training", path),
                 "name the run file of sailor-train --elastic, or its events with --events");
   return {};
@@ -240,7 +241,8 @@ reports::PageInput ReportContent::page(const std::string& file, const std::strin
           .events = pointer(events)};
 }
 
-Result<ReportContent> gather_report(const std::string& path, const Options& options, const Environment& environment) {
+Result<ReportContent> gather_report(const std::string& path, const ReportOptions& options,
+                                    const Environment& environment) {
   ReportContent content;
   auto inputs = read_inputs(path, options, environment, content);
   if (!inputs) return fail(inputs.error());
@@ -249,10 +251,10 @@ Result<ReportContent> gather_report(const std::string& path, const Options& opti
   if (!cluster) return fail(cluster.error());
   if (*cluster) {
     content.cluster = (*cluster)->name;
-    if (const auto missing = what_is_missing(content.plan, **cluster, partitions_of(options)))
+    if (const auto missing = what_is_missing(content.plan, **cluster, partitions_of(options.partition)))
       content.notes.push_back(*missing + ".");
   }
-  if (options.flag("pareto") && !*cluster)
+  if (*options.pareto && !*cluster)
     return fail(ErrorCode::usage, "--pareto searches plans for the nodes of a cluster, but none is given",
                 "name it with --cluster or --partition");
   inputs->cluster = *std::move(cluster);
@@ -261,7 +263,7 @@ Result<ReportContent> gather_report(const std::string& path, const Options& opti
     content.prediction = reports::stored_prediction(content.plan);
     content.prediction_is_stored = content.prediction.has_value();
   }
-  if (options.flag("pareto") && !content.front)
+  if (*options.pareto && !content.front)
     return fail(ErrorCode::usage, "--pareto needs a prediction of the plan", "name a profile store with --profile");
   content.nodes = names_of_nodes(content, options, inputs->cluster ? &*inputs->cluster : nullptr);
   return content;

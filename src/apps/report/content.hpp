@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.hpp"
+#include "apps/simulate/plan_input.hpp"
 #include "core/error.hpp"
 #include "plan/plan.hpp"
 #include "plan/timeline.hpp"
@@ -15,6 +15,11 @@
 #include "simulator/simulator.hpp"
 
 namespace sailor::apps {
+
+struct ReportOptions : CommonOptions, PlanInputOptions {
+  OptionValue<std::string> input, output, profile, framework, trace, events, elastic_trace, gpus;
+  OptionValue<bool> pareto, measured_only;
+};
 
 /// Owns what a page shows.
 struct ReportContent {
@@ -40,6 +45,7 @@ struct ReportContent {
 /// Reads the plan or run file `path` and the files that options name, and predicts. Without --profile, a store that is
 /// missing or has no times of the plan is no error: then the notes say so, and the figures in the plan count. Errors:
 /// those of the files; usage (options that need a run or a cluster).
-Result<ReportContent> gather_report(const std::string& path, const Options& options, const Environment& environment);
+Result<ReportContent> gather_report(const std::string& path, const ReportOptions& options,
+                                    const Environment& environment);
 
 }  // namespace sailor::apps

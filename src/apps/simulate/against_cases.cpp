@@ -16,10 +16,10 @@
 
 namespace sailor::apps {
 
-Result<void> compare_with_cases(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
-                                const Profile& profile) {
-  const std::string path = options.text("against");
-  if (options.has("trace"))
+Result<void> compare_with_cases(const SimulateOptions& options, const Environment& environment,
+                                const GpuCatalogue& gpus, const Profile& profile) {
+  const std::string path = *options.against;
+  if (options.trace.has())
     return fail(ErrorCode::usage, "--trace is for one plan, not for the cases of a file",
                 "name a PLAN, or leave it out");
   if (to_lower(std::filesystem::path(path).extension().string()) == ".h5")
@@ -28,8 +28,8 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
   if (!file) return fail(file.error());
   auto cluster = read_cluster(options, environment, gpus);
   if (!cluster) return fail(cluster.error());
-  const auto framework = simulator::find_framework(
-      options.has("framework") ? options.text("framework") : file->framework, frameworks_folder(environment));
+  const auto framework = simulator::find_framework(options.framework.has() ? *options.framework : file->framework,
+                                                   frameworks_folder(environment));
   if (!framework) return fail(framework.error(), path);
 
   std::map<std::string, Model> models;
@@ -38,7 +38,7 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
     const std::string where = fmt::format("{}, case '{}'", path, entry.name);
     auto model = models.find(entry.plan.job.model);
     if (model == models.end()) {
-      auto found = find_model(entry.plan, models_folder(options, environment));
+      auto found = find_model(entry.plan, models_folder(options.models, environment));
       if (!found) return fail(found.error(), where);
       model = models.emplace(entry.plan.job.model, *std::move(found)).first;
     }
@@ -49,7 +49,7 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
                                                              .gpus = gpus,
                                                              .framework = *framework,
                                                              .cluster = *cluster ? &**cluster : nullptr,
-                                                             .measured_only = options.flag("measured-only")});
+                                                             .measured_only = *options.measured_only});
     if (!prediction) return fail(prediction.error(), where);
     outcomes.push_back({.name = entry.name,
                         .artefact = entry.artefact,
@@ -63,9 +63,8 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
                         .measured_memory = entry.peak_memory,
                         .predicted_memory = prediction->peak_memory});
   }
-  if (options.has("plot"))
-    SAILOR_CHECK(reports::draw(reports::accuracy_plot(file->title, outcomes), options.text("plot")));
-  if (options.text("format") == "json")
+  if (options.plot.has()) SAILOR_CHECK(reports::draw(reports::accuracy_plot(file->title, outcomes), *options.plot));
+  if (*options.format == "json")
     fmt::print("{}\n", reports::accuracy_to_json(file->title, outcomes).dump(2));
   else
     fmt::print("{}", fitted(reports::accuracy_report(file->title, outcomes)));

@@ -1,7 +1,7 @@
 // sailor-simulate --against CASES: compares every measured case of a file with its prediction.
 #pragma once
 
-#include "apps/options.hpp"
+#include "apps/simulate/simulate_options.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
 #include "profile/profile.hpp"
@@ -10,7 +10,7 @@ namespace sailor::apps {
 
 /// Prints the table (or JSON) and draws the box plot of --plot. Errors: usage (options that only a plan takes), those
 /// of the file, and those of its cases, by name.
-Result<void> compare_with_cases(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
-                                const Profile& profile);
+Result<void> compare_with_cases(const SimulateOptions& options, const Environment& environment,
+                                const GpuCatalogue& gpus, const Profile& profile);
 
 }  // namespace sailor::apps

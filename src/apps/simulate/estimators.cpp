@@ -21,7 +21,7 @@ namespace estimators_detail {
 constexpr const char* own = "sailor";
 constexpr const char* evaluator = "artifact";
 
-bool by_other(const Options& options) { return options.text("estimator") != own; }
+bool by_other(const SimulateOptions& options) { return *options.estimator != own; }
 
 /// Estimate of the artifact's evaluator, with the memory that its validation compares (5.06e9 bytes beside states and
 /// activations).
@@ -34,26 +34,26 @@ Result<baselines::Estimate> by_evaluator(const baselines::PlanList& list, const 
 
 }  // namespace estimators_detail
 
-std::vector<Option> estimator_options() {
-  return {
-      {.name = "estimator",
-       .value_name = "NAME",
-       .help = "show beside the prediction what others say: artifact (the evaluator of the Sailor paper's artifact, "
-               "with the memory of its validation), or a published planner's cost model (sailor-plan --planner "
-               "help lists them)",
-       .default_value = estimators_detail::own},
-      {.name = "planner-faults",
-       .value_name = "WHICH",
-       .help = "faults of that cost model in the artifact: kept, so that its figures come out, or fixed",
-       .default_value = "fixed",
-       .choices = {"kept", "fixed"}}};
+std::vector<Option> estimator_options(SimulateOptions& options) {
+  return {option(options.estimator, {.name = "estimator",
+                                     .value_name = "NAME",
+                                     .help = "show beside the prediction what others say: artifact (the evaluator of "
+                                             "the Sailor paper's artifact, with the memory of its validation), or a "
+                                             "published planner's cost model (sailor-plan --planner help lists them)",
+                                     .default_value = estimators_detail::own}),
+          option(options.planner_faults,
+                 {.name = "planner-faults",
+                  .value_name = "WHICH",
+                  .help = "faults of that cost model in the artifact: kept, so that its figures come out, or fixed",
+                  .default_value = "fixed",
+                  .choices = {"kept", "fixed"}})};
 }
 
-Result<void> check_estimator(const Options& options) {
+Result<void> check_estimator(const SimulateOptions& options) {
   using namespace estimators_detail;
-  const std::string name = options.text("estimator");
+  const std::string name = *options.estimator;
   if (!by_other(options)) {
-    if (options.typed("planner-faults"))
+    if (options.planner_faults.typed())
       return fail(ErrorCode::usage, "--planner-faults is about other cost models", "name one with --estimator NAME");
     return {};
   }
@@ -62,20 +62,21 @@ Result<void> check_estimator(const Options& options) {
         ErrorCode::usage,
         fmt::format("there is no estimator '{}'; there are artifact, and those of\n{}", name, reports::planner_list()),
         "name one of them with --estimator");
-  if (options.positional("PLAN").empty())
+  if (!options.plan.has())
     return fail(ErrorCode::usage, "--estimator says something of a plan, but none is given", "name the plan file");
   return {};
 }
 
-Result<std::optional<reports::OtherEstimate>> other_estimate(const Options& options, const baselines::PlanList& list,
-                                                             const TrainingJob& job, const Model& model,
-                                                             const Profile& profile, const GpuCatalogue& gpus) {
+Result<std::optional<reports::OtherEstimate>> other_estimate(const SimulateOptions& options,
+                                                             const baselines::PlanList& list, const TrainingJob& job,
+                                                             const Model& model, const Profile& profile,
+                                                             const GpuCatalogue& gpus) {
   using namespace estimators_detail;
   if (!by_other(options)) return std::nullopt;
-  const std::string name = options.text("estimator");
+  const std::string name = *options.estimator;
   const auto inputs = baselines::Inputs::build(job, model, profile, gpus);
   if (!inputs) return fail(inputs.error());
-  const baselines::Faults faults = planner_faults(options);
+  const baselines::Faults faults = planner_faults(options.planner_faults);
   if (name == evaluator) {
     const auto estimate = by_evaluator(list, *inputs, job, faults);
     if (!estimate) return fail(estimate.error());
@@ -90,7 +91,7 @@ Result<std::optional<reports::OtherEstimate>> other_estimate(const Options& opti
   return reports::OtherEstimate{.estimator = name, .title = std::string((*baseline)->title()), .estimate = *estimate};
 }
 
-Result<std::optional<reports::OtherEstimate>> other_estimate(const Options& options, const Plan& plan,
+Result<std::optional<reports::OtherEstimate>> other_estimate(const SimulateOptions& options, const Plan& plan,
                                                              const Model& model, const Profile& profile,
                                                              const GpuCatalogue& gpus, const Cluster* cluster) {
   if (!estimators_detail::by_other(options)) return std::nullopt;
@@ -103,27 +104,27 @@ Result<std::optional<reports::OtherEstimate>> other_estimate(const Options& opti
   return other_estimate(options, *list, plan.job, model, profile, gpus);
 }
 
-Result<void> simulate_list(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+Result<void> simulate_list(const SimulateOptions& options, const Environment& environment, const GpuCatalogue& gpus,
                            const Profile& profile) {
-  for (const char* option : {"trace", "plot", "against"})
-    if (options.has(option))
+  for (const auto* option : OptionList{&options.trace, &options.plot, &options.against})
+    if (option->has())
       return fail(ErrorCode::usage,
-                  fmt::format("--{} needs a plan that Sailor can run, but of '{}' only a bound is known", option,
-                              options.positional("PLAN").front()),
+                  fmt::format("--{} needs a plan that Sailor can run, but of '{}' only a bound is known",
+                              option->name(), *options.plan),
                   "leave it out");
-  const auto input = read_plan_list_input(options.positional("PLAN").front(), options, environment, gpus, profile);
+  const auto input = read_plan_list_input(*options.plan, options, environment, gpus, profile);
   if (!input) return fail(input.error());
   const auto cluster = read_cluster(options, environment, gpus);
   if (!cluster) return fail(cluster.error());
   const auto framework = simulator::find_framework(
-      options.has("framework") ? options.text("framework") : estimators_detail::own, frameworks_folder(environment));
+      options.framework.has() ? *options.framework : estimators_detail::own, frameworks_folder(environment));
   if (!framework) return fail(framework.error());
   const simulator::Environment simulated{.model = input->model,
                                          .profile = profile,
                                          .gpus = gpus,
                                          .framework = *framework,
                                          .cluster = *cluster ? &**cluster : nullptr,
-                                         .measured_only = options.flag("measured-only")};
+                                         .measured_only = *options.measured_only};
   const auto& file = input->file;
   const auto bound = baselines::predict_list(file.list, input->job, simulated, 0.0);
   if (!bound) return fail(bound.error());
@@ -131,7 +132,7 @@ Result<void> simulate_list(const Options& options, const Environment& environmen
   if (!other) return fail(other.error());
   const reports::OwnEstimate own{
       .iteration_time = bound->iteration_time, .peak_memory = bound->peak_memory, .is_bound = bound->is_bound};
-  if (options.text("format") == "json") {
+  if (*options.format == "json") {
     nlohmann::ordered_json json{{"model", input->job.model},
                                 {"precision", to_string(input->job.precision)},
                                 {"description", describe(file.list)},

@@ -31,12 +31,12 @@ bool is_original_json(const std::string& path, std::string_view text) {
 }
 
 /// The model by --model: the original's format does not contain it. Errors: usage.
-Result<Model> model_of_original(const std::string& path, const Options& options, const std::string& models) {
-  if (!options.has("model"))
+Result<Model> model_of_original(const std::string& path, const PlanInputOptions& options, const std::string& models) {
+  if (!options.model.has())
     return fail(ErrorCode::usage,
                 fmt::format("'{}' is a plan of the original Sailor, which does not say its model", path),
                 "name it with --model");
-  return find_model(options.text("model"), models);
+  return find_model(*options.model, models);
 }
 
 std::function<Result<std::string>(std::string_view)> names_of(const GpuCatalogue& gpus) {
@@ -49,10 +49,11 @@ std::function<Result<std::string>(std::string_view)> names_of(const GpuCatalogue
 
 /// The model of a plan.toml, which --model must not contradict. A file that --model names may describe a model that the
 /// plan names without saying where it is.
-Result<Model> model_of(const Plan& plan, const std::string& path, const Options& options, const std::string& models) {
+Result<Model> model_of(const Plan& plan, const std::string& path, const PlanInputOptions& options,
+                       const std::string& models) {
   std::optional<Model> asked;
-  if (options.has("model")) {
-    auto found = find_model(options.text("model"), models);
+  if (options.model.has()) {
+    auto found = find_model(*options.model, models);
     if (!found) return fail(found.error());
     if (found->name == plan.job.model) return found;
     asked = *std::move(found);
@@ -67,11 +68,11 @@ Result<Model> model_of(const Plan& plan, const std::string& path, const Options&
 }
 
 /// Checks that --precision does not contradict that of a plan.toml.
-Result<void> check_not_contradicted(const Plan& plan, const std::string& path, const Options& options) {
-  if (options.has("precision") && options.text("precision") != to_string(plan.job.precision))
+Result<void> check_not_contradicted(const Plan& plan, const std::string& path, const PlanInputOptions& options) {
+  if (options.precision.has() && *options.precision != to_string(plan.job.precision))
     return fail(ErrorCode::usage,
                 fmt::format("'{}' is a plan in {}, but --precision says {}", path, to_string(plan.job.precision),
-                            options.text("precision")),
+                            *options.precision),
                 "leave out --precision, or edit the plan");
   return {};
 }
@@ -84,15 +85,15 @@ void use_catalogue_names(Plan& plan, const GpuCatalogue& gpus) {
       if (const auto type = gpus.find(stage.gpu)) stage.gpu = type->name;
 }
 
-Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
-                                  const GpuCatalogue& gpus, const Profile& profile) {
+Result<PlanInput> read_plan_input(const std::string& path, const PlanInputOptions& options,
+                                  const Environment& environment, const GpuCatalogue& gpus, const Profile& profile) {
   auto text = read_text_file(path);
   if (!text) return fail(text.error());
-  const std::string models = models_folder(options, environment);
+  const std::string models = models_folder(options.models, environment);
   if (is_original_json(path, *text)) {
     auto model = model_of_original(path, options, models);
     if (!model) return fail(model.error());
-    const auto precision = read_precision(options);
+    const auto precision = read_precision(options.precision);
     if (!precision) return fail(precision.error());
     const auto gpu_name = names_of(gpus);
     auto original = parse_original_plan(*text, path, {.model = *model, .gpu_name = gpu_name});
@@ -134,13 +135,14 @@ Result<bool> is_original_plan(const std::string& path) {
   return is_original_json(path, *text);
 }
 
-Result<ListInput> read_plan_list_input(const std::string& path, const Options& options, const Environment& environment,
-                                       const GpuCatalogue& gpus, const Profile& profile) {
+Result<ListInput> read_plan_list_input(const std::string& path, const PlanInputOptions& options,
+                                       const Environment& environment, const GpuCatalogue& gpus,
+                                       const Profile& profile) {
   const auto text = read_text_file(path);
   if (!text) return fail(text.error());
-  auto model = model_of_original(path, options, models_folder(options, environment));
+  auto model = model_of_original(path, options, models_folder(options.models, environment));
   if (!model) return fail(model.error());
-  const auto precision = read_precision(options);
+  const auto precision = read_precision(options.precision);
   if (!precision) return fail(precision.error());
   auto file = planner::baselines::parse_plan_list(*text, path, names_of(gpus));
   if (!file) return fail(file.error());
@@ -181,7 +183,7 @@ std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& clus
   return std::nullopt;
 }
 
-Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const Options& options,
+Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const ClusterOptions& options,
                                                 const Environment& environment, const GpuCatalogue& gpus) {
   auto cluster = read_cluster(options, environment, gpus, {.rules = rules_of_plan(plan, gpus)});
   if (!cluster || *cluster) return cluster;

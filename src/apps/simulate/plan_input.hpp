@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/inputs.hpp"
 #include "apps/options.hpp"
 #include "cluster/cluster.hpp"
 #include "cluster/gpu_catalogue.hpp"
@@ -16,6 +17,11 @@
 #include "profile/profile.hpp"
 
 namespace sailor::apps {
+
+/// What read_plan_input() and read_plan_list_input() need: shared::model(), shared::models_folder(), --precision.
+struct PlanInputOptions : ClusterOptions {
+  OptionValue<std::string> model, models, precision;
+};
 
 struct PlanInput {
   Plan plan;
@@ -34,14 +40,15 @@ struct ListInput {
 /// Whether the file is in the original's JSON, so that read_plan_list_input() can read it.
 Result<bool> is_original_plan(const std::string& path);
 /// Reads such a file. Options and errors are those of read_plan_input() for such files.
-Result<ListInput> read_plan_list_input(const std::string& path, const Options& options, const Environment& environment,
-                                       const GpuCatalogue& gpus, const Profile& profile);
+Result<ListInput> read_plan_list_input(const std::string& path, const PlanInputOptions& options,
+                                       const Environment& environment, const GpuCatalogue& gpus,
+                                       const Profile& profile);
 
 /// Reads a plan.toml, or the original's JSON (a name that ends in .json, or text that begins with a brace), which needs
 /// --model and takes --precision. Errors: usage (--model is missing, or --model or --precision contradicts a
 /// plan.toml), and those of the file.
-Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
-                                  const GpuCatalogue& gpus, const Profile& profile);
+Result<PlanInput> read_plan_input(const std::string& path, const PlanInputOptions& options,
+                                  const Environment& environment, const GpuCatalogue& gpus, const Profile& profile);
 
 /// The profile store that a plan.toml was made with; "" if it does not say; `published` for plans of the original.
 std::string usual_profile(const std::string& path);
@@ -53,7 +60,7 @@ std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& clus
 
 /// read_cluster(); where no option names a cluster, that of the plan's origin: a file that is still there, or nodes
 /// (`sailor-plan --gpus 16x4:GH200-96`). Which is logged.
-Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const Options& options,
+Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const ClusterOptions& options,
                                                 const Environment& environment, const GpuCatalogue& gpus);
 
 /// Replaces other names of GPU types in a plan by those of the catalogue; unknown ones stay, and simulate() refuses

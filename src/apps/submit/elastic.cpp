@@ -34,29 +34,29 @@ std::optional<slurm::ElasticNodes> parse_elastic_nodes(const std::string& text) 
 
 }  // namespace
 
-Result<void> make_elastic(const Options& options, const Environment& environment, Submission& submission) {
-  if (!options.has("elastic")) return {};
+Result<void> make_elastic(const SubmitOptions& options, const Environment& environment, Submission& submission) {
+  if (!options.elastic.has()) return {};
   slurm::SbatchRequest& request = submission.request;
-  request.elastic = parse_elastic_nodes(options.text("elastic"));
+  request.elastic = parse_elastic_nodes(*options.elastic);
   if (!request.elastic)
     return fail(ErrorCode::usage,
-                fmt::format("--elastic: '{}' is no number of nodes from MIN to MAX", options.text("elastic")),
+                fmt::format("--elastic: '{}' is no number of nodes from MIN to MAX", *options.elastic),
                 "write --elastic 2-8, for example");
-  if (options.positional("PLAN").size() > 1)
+  if (options.plan->size() > 1)
     return fail(ErrorCode::usage, "--elastic takes one plan: the training goes from there to others by itself",
                 "submit one plan at a time");
-  if (options.given("when-stopped") && options.text("when-stopped") != "requeue")
+  if (options.when_stopped.given() && *options.when_stopped != "requeue")
     return fail(ErrorCode::usage,
                 fmt::format("--when-stopped {} does not go with --elastic: a job that loses the node of its script is "
                             "requeued",
-                            options.text("when-stopped")),
+                            *options.when_stopped),
                 "leave it out");
-  for (const char* option : {"spare-nodes", "placer", "mpi"})
-    if (options.typed(option))
-      return fail(
-          ErrorCode::usage,
-          fmt::format("--{} does not go with --elastic, whose controller decides which ranks take part", option),
-          "leave it out");
+  for (const auto* option : OptionList{&options.spare_nodes, &options.placer, &options.mpi})
+    if (option->typed())
+      return fail(ErrorCode::usage,
+                  fmt::format("--{} does not go with --elastic, whose controller decides which ranks take part",
+                              option->name()),
+                  "leave it out");
   if (request.checkpoints.empty())
     return fail(ErrorCode::usage, "--elastic needs checkpoints to go on from when too many ranks are lost at once",
                 "use --checkpoints FOLDER");

@@ -1,15 +1,15 @@
 // sailor-submit --elastic MIN-MAX: makes a submission elastic.
 #pragma once
 
-#include "apps/options.hpp"
 #include "apps/submit/submission.hpp"
+#include "apps/submit/submit_options.hpp"
 #include "core/error.hpp"
 
 namespace sailor::apps {
 
 /// Fills in the elastic part of the request, if --elastic is given. Errors: usage (a range that cannot be read, options
 /// that do not go with it, no checkpoints).
-Result<void> make_elastic(const Options& options, const Environment& environment, Submission& submission);
+Result<void> make_elastic(const SubmitOptions& options, const Environment& environment, Submission& submission);
 
 /// Sets the host memory that ranks of an elastic training need for copies of the state (NodeRequest::copies_of_rank),
 /// on the nodes that the request names. Errors: those of check_trainable() and nodes_of_ranks().

@@ -61,7 +61,7 @@ Result<void> find_folders(const fs::path& top, std::vector<Submission>& all) {
 }
 
 /// Turns the first request into that of a job array of all, which have the same layout.
-void make_array(const Options& options, const fs::path& top, std::vector<Submission>& all) {
+void make_array(const SubmitOptions& options, const fs::path& top, std::vector<Submission>& all) {
   slurm::SbatchRequest& request = all.front().request;
   for (const Submission& one : all) {
     request.array.push_back({.directory = one.request.run_directory, .plan = describe(one.plan)});
@@ -71,8 +71,8 @@ void make_array(const Options& options, const fs::path& top, std::vector<Submiss
   }
   request.run_directory = top;
   request.plan_path = "plan.toml";
-  if (options.has("checkpoints")) request.checkpoints = options.text("checkpoints");
-  if (options.has("comment")) return;
+  if (options.checkpoints.has()) request.checkpoints = *options.checkpoints;
+  if (options.comment.has()) return;
   std::vector<std::string> prints;
   for (const Submission& one : all) prints.push_back(plan_fingerprint(one.plan));
   if (!request.comment.empty()) request.comment = "sailor plans " + name_some(prints);
@@ -80,8 +80,8 @@ void make_array(const Options& options, const fs::path& top, std::vector<Submiss
 
 }  // namespace
 
-Result<std::vector<std::vector<Submission>>> make_arrays(const Options& options, std::vector<Submission> all) {
-  const fs::path top = from_here(options.has("run-directory") ? options.text("run-directory") : "run-array");
+Result<std::vector<std::vector<Submission>>> make_arrays(const SubmitOptions& options, std::vector<Submission> all) {
+  const fs::path top = from_here(options.run_directory.has() ? *options.run_directory : "run-array");
   SAILOR_CHECK(find_folders(top, all));
   std::vector<std::vector<Submission>> arrays;
   for (Submission& one : all) {

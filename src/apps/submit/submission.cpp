@@ -127,9 +127,9 @@ struct Surroundings {
 
 /// The type of GPUs of otherwise unknown type: that of --gpu-type if it is a name of the catalogue, else that of the
 /// plans, if they have GPUs of one type.
-std::vector<slurm::GpuRule> rules_of(const Options& options, const GpuCatalogue& gpus,
+std::vector<slurm::GpuRule> rules_of(const SubmitOptions& options, const GpuCatalogue& gpus,
                                      const std::vector<Submission>& all) {
-  if (const auto type = gpus.find(options.text("gpu-type")); type && type->kind == DeviceKind::gpu)
+  if (const auto type = gpus.find(*options.gpu_type); type && type->kind == DeviceKind::gpu)
     return {{.gpu = type->name, .where_nothing_else_says_it = true}};
   std::vector<slurm::GpuRule> rules = rules_of_plan(all.front().plan, gpus);
   for (const Submission& one : all)
@@ -140,18 +140,18 @@ std::vector<slurm::GpuRule> rules_of(const Options& options, const GpuCatalogue&
 }
 
 /// The cluster by --cluster, else from Slurm. std::nullopt if Slurm does not answer and the command line is sufficient.
-Result<std::optional<Cluster>> known_cluster(const Options& options, const Environment& environment,
+Result<std::optional<Cluster>> known_cluster(const SubmitOptions& options, const Environment& environment,
                                              const GpuCatalogue& gpus, const std::vector<Submission>& all,
                                              slurm::ControllerFacts& facts) {
   const bool several = std::any_of(all.begin(), all.end(), [](const Submission& one) { return one.kinds.size() > 1; });
   std::optional<Cluster> known;
-  if (options.has("cluster")) {
-    auto cluster = load_cluster(options.text("cluster"), gpus);
+  if (options.cluster.has()) {
+    auto cluster = load_cluster(*options.cluster, gpus);
     if (!cluster) return fail(cluster.error());
     known = *std::move(cluster);
   } else if (auto cluster = ask_slurm(environment, gpus,
-                                      {.reservation = options.text("reservation"),
-                                       .site = options.text("site"),
+                                      {.reservation = *options.reservation,
+                                       .site = *options.site,
                                        .rules = rules_of(options, gpus, all),
                                        .any_features = says(all.front().request.extra_options, "--constraint")},
                                       &facts)) {
@@ -159,15 +159,15 @@ Result<std::optional<Cluster>> known_cluster(const Options& options, const Envir
   } else if (cluster.error().code == ErrorCode::invalid_input || cluster.error().code == ErrorCode::not_found) {
     // The input of the user is wrong: the site file or the partition.
     return fail(cluster.error());
-  } else if (!options.has("devices-per-node") || several) {
+  } else if (!options.devices_per_node.has() || several) {
     Error error = cluster.error();
     error.hint = several ? "use --cluster FILE: for several kinds of nodes --devices-per-node alone does not say enough"
                          : "say how many devices a node has with --devices-per-node N, or use --cluster FILE";
     return fail(std::move(error), "cannot ask Slurm about the nodes");
   }
-  if (!known || !options.has("reservation")) return known;
-  SAILOR_CHECK(use_reservation(options, *known));
-  if (const std::string problem = slurm::account_problem(*known, options.text("reservation"), options.text("account"));
+  if (!known || !options.reservation.has()) return known;
+  SAILOR_CHECK(use_reservation(*options.reservation, partitions_of(options.partition), *known));
+  if (const std::string problem = slurm::account_problem(*known, *options.reservation, *options.account);
       !problem.empty())
     spdlog::warn("{}", problem);
   return known;
@@ -188,33 +188,33 @@ std::vector<std::string> partitions_asked_for(const PartitionChoice& choice, con
   return names;
 }
 
-Result<Surroundings> look_around(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+Result<Surroundings> look_around(const SubmitOptions& options, const Environment& environment, const GpuCatalogue& gpus,
                                  const std::vector<Submission>& all) {
   Surroundings around;
-  if (options.has("partition")) around.partitions = {.names = partitions_of(options), .by_user = true};
+  if (options.partition.has()) around.partitions = {.names = partitions_of(options.partition), .by_user = true};
   auto cluster = known_cluster(options, environment, gpus, all, around.facts);
   if (!cluster) return fail(cluster.error());
   around.cluster = *std::move(cluster);
   if (around.cluster) warn_of_left_out(*around.cluster, partitions_asked_for(around.partitions, *around.cluster, all));
-  auto site = read_site(options, environment, gpus, around.cluster ? around.cluster->name : "");
+  auto site = read_site(options.site, options.gpus, environment, gpus, around.cluster ? around.cluster->name : "");
   if (!site) return fail(site.error());
   around.site = *std::move(site);
-  const auto software = slurm::choose_environment(around.site, options.text("software"));
+  const auto software = slurm::choose_environment(around.site, *options.software);
   if (!software) return fail(software.error());
   if (*software != nullptr) around.software = **software;
-  around.placer = placer(options.text("placer"), all.size() > 1, slurm_configuration(environment));
+  around.placer = placer(*options.placer, all.size() > 1, slurm_configuration(environment));
   return around;
 }
 
 /// Applies the settings of the site file for starting jobs.
-Result<void> use_site(const Options& options, const Surroundings& around, Submission& submission) {
+Result<void> use_site(const SubmitOptions& options, const Surroundings& around, Submission& submission) {
   const slurm::Launch& launch = around.site.launch;
   const slurm::SoftwareEnvironment* software = around.software ? &*around.software : nullptr;
   slurm::SbatchRequest& request = submission.request;
   request.mpi = launch.mpi;
   if (software != nullptr && !software->mpi.empty()) request.mpi = software->mpi;
   if (request.framework && !request.check_nodes) request.mpi = "none";  // sailor-check is the only program of MPI
-  if (options.has("mpi")) request.mpi = options.text("mpi");
+  if (options.mpi.has()) request.mpi = *options.mpi;
   request.exclusive = launch.exclusive_nodes;
   if (!says(request.extra_options, "--constraint")) request.constraint = launch.constraint;
   request.one_gpu_per_task = launch.one_gpu_per_task;
@@ -224,18 +224,18 @@ Result<void> use_site(const Options& options, const Surroundings& around, Submis
   if (software != nullptr)
     request.srun_options.insert(request.srun_options.end(), software->srun_options.begin(),
                                 software->srun_options.end());
-  if (options.has("image")) {
+  if (options.image.has()) {
     if (software == nullptr || software->image_option.empty())
       return fail(ErrorCode::usage, fmt::format("site '{}' does not say how srun takes an image", around.site.name),
                   "choose a software environment that does with --software, or use another --site");
-    request.srun_options.push_back(software->image_option + "=" + options.text("image"));
-    const std::string view = options.has("view") ? options.text("view") : software->view;
+    request.srun_options.push_back(software->image_option + "=" + *options.image);
+    const std::string view = options.view.has() ? *options.view : software->view;
     if (!view.empty() && software->view_option.empty())
       return fail(ErrorCode::usage, fmt::format("site '{}' does not say how srun takes a view", around.site.name),
                   "leave out --view, or choose a software environment that does with --software");
     if (!view.empty()) request.srun_options.push_back(software->view_option + "=" + view);
     request.in_image = true;
-    submission.program.inside = options.text("image");
+    submission.program.inside = *options.image;
   }
   request.environment = slurm::variables_of(around.site, software, slurm::has_pipelines(submission.plan));
   request.no_core_files = launch.no_core_files;
@@ -246,14 +246,14 @@ Result<void> use_site(const Options& options, const Surroundings& around, Submis
 }
 
 /// The node request by the command line, for a kind of device.
-slurm::NodeRequest nodes_asked_for(const Options& options, const GpuType& device) {
+slurm::NodeRequest nodes_asked_for(const SubmitOptions& options, const GpuType& device) {
   slurm::NodeRequest asked;
   asked.device_kind = device.kind;
-  if (device.kind == DeviceKind::gpu) asked.gres_type = options.text("gpu-type");
-  asked.devices_per_node = static_cast<int>(options.integer("devices-per-node"));
-  if (options.has("cpus-per-rank")) asked.cpus_per_rank = static_cast<int>(options.integer("cpus-per-rank"));
-  if (options.has("memory-per-cpu")) {
-    asked.memory_per_cpu = Bytes(static_cast<double>(options.integer("memory-per-cpu")) * 0x1p20);
+  if (device.kind == DeviceKind::gpu) asked.gres_type = *options.gpu_type;
+  asked.devices_per_node = *options.devices_per_node;
+  if (options.cpus_per_rank.has()) asked.cpus_per_rank = *options.cpus_per_rank;
+  if (options.memory_per_cpu.has()) {
+    asked.memory_per_cpu = Bytes(static_cast<double>(*options.memory_per_cpu) * 0x1p20);
     asked.memory_reason = slurm::MemoryReason::given;
   }
   return asked;
@@ -323,7 +323,7 @@ void settle_nearness(const Surroundings& around, Submission& submission) {
 }
 
 /// Fills in the parts of the request that depend on the nodes, from the command line, else from the cluster.
-Result<void> settle_nodes(const Options& options, const Environment& environment, const Surroundings& around,
+Result<void> settle_nodes(const SubmitOptions& options, const Environment& environment, const Surroundings& around,
                           Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   PartitionChoice partitions = around.partitions;
@@ -331,7 +331,7 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
   for (const GpuType& device : submission.devices) request.nodes.push_back(nodes_asked_for(options, device));
   SAILOR_CHECK(use_site(options, around, submission));
   // If the user gives everything, sbatch checks it.
-  if (!around.cluster || (options.has("devices-per-node") && !options.has("cluster") && submission.kinds.size() == 1)) {
+  if (!around.cluster || (options.devices_per_node.has() && !options.cluster.has() && submission.kinds.size() == 1)) {
     auto partition = find_partition(around.cluster ? &*around.cluster : nullptr, partitions, submission);
     if (!partition) return fail(partition.error());
     request.nodes.front().partition = *std::move(partition);
@@ -346,10 +346,10 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
     const Nodes& nodes = (*found)[kind];
     slurm::NodeRequest& asked = request.nodes[kind];
     asked.partition = nodes.partition;
-    if (!options.has("devices-per-node")) asked.devices_per_node = nodes.devices_per_node;
-    if (!options.has("cpus-per-rank") && on_gpu) asked.cpus_per_rank = nodes.cpus_per_device;
+    if (!options.devices_per_node.has()) asked.devices_per_node = nodes.devices_per_node;
+    if (!options.cpus_per_rank.has() && on_gpu) asked.cpus_per_rank = nodes.cpus_per_device;
     // GPUs without a type cannot be requested by type. (A cluster file need not have the types.)
-    const bool without_type = !nodes.has_gres_type && !options.has("cluster");
+    const bool without_type = !nodes.has_gres_type && !options.cluster.has();
     if (on_gpu && (asked.gres_type.empty() || without_type)) asked.gres_type = nodes.gres_type;
   }
   SAILOR_CHECK(settle_memory(around, environment, submission));
@@ -358,19 +358,20 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
 }
 
 /// The value for a program that runs in another directory: a site may be a name or a path.
-std::string path_or_name(const Options& options, const char* name) {
-  const std::string& text = options.text(name);
-  return std::string_view(name) == "gpus" || text.find('/') != std::string::npos || text.ends_with(".toml")
+std::string path_or_name(const AnyOptionValue& option) {
+  const std::string text = option.text();
+  return option.name() == "gpus" || text.find('/') != std::string::npos || text.ends_with(".toml")
              ? from_here(text).string()
              : text;
 }
 
 /// Chooses when the job is told to stop, and a unique job name if the next job waits for the end of this one.
-Result<void> settle_ending(const Options& options, const Surroundings& around, bool array, Submission& submission) {
+Result<void> settle_ending(const SubmitOptions& options, const Surroundings& around, bool array,
+                           Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   if (request.continuation == slurm::Continuation::resubmit && !array)
     request.job_name += "-" + content_hash(request.run_directory.string()).substr(0, 8);
-  if (options.has("stop-lead")) request.stop_lead = Seconds(static_cast<double>(options.integer("stop-lead")));
+  if (options.stop_lead.has()) request.stop_lead = Seconds(static_cast<double>(*options.stop_lead));
   if (request.stop_lead || request.checkpoints.empty()) return {};
   std::optional<CheckpointTime> checkpoint;
   if (!array) checkpoint = measured_checkpoint_time(request.checkpoints);
@@ -389,72 +390,71 @@ Result<void> settle_ending(const Options& options, const Surroundings& around, b
   return {};
 }
 
-Result<void> fill_request(const Options& options, const Environment& environment, Submission& submission) {
+Result<void> fill_request(const SubmitOptions& options, const Environment& environment, Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   if (!is_for_framework(options)) {
-    auto data = required(options, "data");
+    auto data = required(options.data);
     if (!data) return fail(data.error());
-    SAILOR_CHECK(required(options, "iterations"));
+    SAILOR_CHECK(required(options.iterations));
     request.data = from_here(*data).string();
-    request.iterations = options.integer("iterations");
+    request.iterations = *options.iterations;
   }
-  if (options.has("learning-rate")) request.learning_rate = options.number("learning-rate");
-  if (options.has("seed")) request.seed = options.integer("seed");
-  request.job_name = options.has("job-name") ? options.text("job-name") : "sailor-" + submission.plan.job.model;
-  request.account = options.text("account");
-  request.reservation = options.text("reservation");
-  request.qos = options.text("qos");
-  request.licenses = options.text("licenses");
-  request.mail_type = fmt::format("{}", fmt::join(options.texts("mail-type"), ","));
-  request.mail_user = options.text("mail-user");
-  request.array_limit = static_cast<int>(options.integer("array-limit"));
-  if (options.has("time")) {
-    auto time = slurm::parse_time_limit(options.text("time"));
+  if (options.learning_rate.has()) request.learning_rate = *options.learning_rate;
+  if (options.seed.has()) request.seed = *options.seed;
+  request.job_name = options.job_name.has() ? *options.job_name : "sailor-" + submission.plan.job.model;
+  request.account = *options.account;
+  request.reservation = *options.reservation;
+  request.qos = *options.qos;
+  request.licenses = *options.licenses;
+  request.mail_type = fmt::format("{}", fmt::join(*options.mail_type, ","));
+  request.mail_user = *options.mail_user;
+  request.array_limit = *options.array_limit;
+  if (options.time.has()) {
+    auto time = slurm::parse_time_limit(*options.time);
     if (!time) return fail(Error{ErrorCode::usage, "--time: " + time.error().what, time.error().hint});
     request.time_limit = *time;
   }
-  request.extra_options = passed_on(options, "sbatch-option");
+  request.extra_options = passed_on(*options.sbatch_option);
   SAILOR_CHECK(check_sbatch_options(request.extra_options));
-  if (options.has("comment"))
-    request.comment = options.text("comment");
+  if (options.comment.has())
+    request.comment = *options.comment;
   else if (!says(request.extra_options, "--comment"))
     request.comment = "sailor plan " + plan_fingerprint(submission.plan);
-  request.extra_arguments = passed_on(options, "train-option");
+  request.extra_arguments = passed_on(*options.train_option);
   SAILOR_CHECK(check_train_options(request.extra_arguments));
-  if (options.has("gpus")) {
-    request.gpus_file = from_here(options.text("gpus"));
+  if (options.gpus.has()) {
+    request.gpus_file = from_here(*options.gpus);
     request.extra_arguments.push_back("--gpus=" + request.gpus_file.string());
   }
-  if (options.has("checkpoints")) request.checkpoints = from_here(options.text("checkpoints"));
-  const std::string when_stopped = options.text("when-stopped");
+  if (options.checkpoints.has()) request.checkpoints = from_here(*options.checkpoints);
+  const std::string when_stopped = *options.when_stopped;
   if (when_stopped == "requeue") request.continuation = slurm::Continuation::requeue;
   if (when_stopped == "resubmit") request.continuation = slurm::Continuation::resubmit;
   if (request.continuation != slurm::Continuation::none && request.checkpoints.empty())
     return fail(ErrorCode::usage, fmt::format("--when-stopped {} needs checkpoints to go on from", when_stopped),
                 "use --checkpoints FOLDER");
-  request.retries = static_cast<int>(options.integer("retries"));
-  request.check_nodes = options.flag("check");
-  request.spare_nodes = static_cast<int>(options.integer("spare-nodes"));
+  request.retries = *options.retries;
+  request.check_nodes = *options.check;
+  request.spare_nodes = *options.spare_nodes;
   if (request.spare_nodes > 0 && !request.check_nodes)
     return fail(ErrorCode::usage, "--spare-nodes are for nodes that a check finds unfit", "use --check too");
   request.checker = beside_this_program("sailor-check");
-  for (const char* name : {"site", "software", "gpus"})
-    if (options.given(name))
-      request.checker_arguments.push_back(fmt::format("--{}={}", name, path_or_name(options, name)));
-  request.run_directory = from_here(options.has("run-directory") ? options.text("run-directory")
-                                                                 : "run-" + fs::path(submission.path).stem().string());
+  for (const auto* name : OptionList{&options.site, &options.software, &options.gpus})
+    if (name->given()) request.checker_arguments.push_back(fmt::format("--{}={}", name->name(), path_or_name(*name)));
+  request.run_directory = from_here(options.run_directory.has() ? *options.run_directory
+                                                                : "run-" + fs::path(submission.path).stem().string());
   request.plan_path = request.run_directory / "plan.toml";
-  request.models_folder = from_here(models_folder(options, environment));
+  request.models_folder = from_here(models_folder(options.models, environment));
   submission.program = training_program(options, environment);
   request.program = submission.program.path;
-  request.runs_sailor_train = !options.has("program");
+  request.runs_sailor_train = !options.program.has();
   request.launcher = beside_this_program("sailor-launch");
   if (is_for_framework(options)) return set_framework(options, submission);
   return make_elastic(options, environment, submission);
 }
 
-Result<Submission> read_submission(const Options& options, const Environment& environment, const std::string& path,
-                                   const GpuCatalogue& gpus) {
+Result<Submission> read_submission(const SubmitOptions& options, const Environment& environment,
+                                   const std::string& path, const GpuCatalogue& gpus) {
   Submission submission;
   submission.path = path;
   auto text = read_text_file(path);
@@ -463,7 +463,7 @@ Result<Submission> read_submission(const Options& options, const Environment& en
   auto plan = parse_plan(submission.plan_text, path);
   if (!plan) return fail(plan.error());
   submission.plan = *std::move(plan);
-  auto model = find_model(submission.plan, models_folder(options, environment));
+  auto model = find_model(submission.plan, models_folder(options.models, environment));
   if (!model) return fail(model.error(), path);
   submission.model = *std::move(model);
   if (auto good = check_plan(submission.plan, submission.model); !good) return fail(good.error(), path);
@@ -545,9 +545,9 @@ Result<void> check_mounts(const Environment& environment, const std::vector<std:
   return {};
 }
 
-Result<void> check_program(const Options& options, const Environment& environment,
+Result<void> check_program(const SubmitOptions& options, const Environment& environment,
                            const std::vector<std::vector<Submission>>& jobs) {
-  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   const preflight::TrainingProgram& program = jobs.front().front().program;  // the same for all
   SAILOR_CHECK(check_controller(jobs.front().front()));
@@ -568,12 +568,12 @@ Result<void> check_program(const Options& options, const Environment& environmen
   return {};
 }
 
-Result<std::vector<std::vector<Submission>>> prepare_all(const Options& options, const Environment& environment) {
+Result<std::vector<std::vector<Submission>>> prepare_all(const SubmitOptions& options, const Environment& environment) {
   SAILOR_CHECK(check_trainer_options(options));
-  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   std::vector<Submission> all;
-  for (const std::string& path : options.positional("PLAN")) {
+  for (const std::string& path : *options.plan) {
     auto submission = read_submission(options, environment, path, *gpus);
     if (!submission) return fail(submission.error());
     all.push_back(*std::move(submission));

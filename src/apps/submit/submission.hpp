@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/options.hpp"
+#include "apps/submit/submit_options.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
 #include "model/model.hpp"
@@ -33,11 +33,11 @@ struct Submission {
 /// request of the first describes. Several plans become one array per number of nodes that they need. Errors: those of
 /// reading plans, models and the cluster; usage; unavailable, invalid_input (nodes or time that the partition does not
 /// have; plans that do not go together).
-Result<std::vector<std::vector<Submission>>> prepare_all(const Options& options, const Environment& environment);
+Result<std::vector<std::vector<Submission>>> prepare_all(const SubmitOptions& options, const Environment& environment);
 
 /// Asks the job's program whether it can run the plans; warns if it cannot be asked from here. Errors: unavailable,
 /// with what it lacks.
-Result<void> check_program(const Options& options, const Environment& environment,
+Result<void> check_program(const SubmitOptions& options, const Environment& environment,
                            const std::vector<std::vector<Submission>>& jobs);
 
 /// Warns if the variables of a uenv that this shell is in would reach the jobs.

@@ -1,9 +1,10 @@
 #include "apps/submit/trainer.hpp"
 
 #include <fmt/format.h>
+#include <initializer_list>
+#include <utility>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -20,26 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view of_sailor = "sailor";
 constexpr std::string_view deepspeed_file = "ds_config.json";
-
-struct ForSailorTrain {
-  const char* option;
-  const char* instead;
-};
-
-/// Options that mean something to sailor-train and its checkpoints only.
-constexpr std::array for_sailor_train{
-    ForSailorTrain{"data", "name the data in the command behind '--', as the framework takes it"},
-    ForSailorTrain{"iterations",
-                   "say the length in the command behind '--' (--train-iters, --training.steps, "
-                   "trainer.max_steps, ...)"},
-    ForSailorTrain{"learning-rate", "say it in the command behind '--', as the framework takes it"},
-    ForSailorTrain{"seed", "say it in the command behind '--', as the framework takes it"},
-    ForSailorTrain{"checkpoints", "the framework keeps its own: name their folder in the command behind '--'"},
-    ForSailorTrain{"elastic", "leave it out: only sailor-train goes on without nodes that are lost"},
-    ForSailorTrain{"retries", "leave it out: another start counts sailor-train's checkpoints"},
-    ForSailorTrain{"train-option", "write the framework's options behind '--'"},
-    ForSailorTrain{"program", "write the program and its arguments behind '--'"},
-};
 
 /// "--pipeline_model" and "--pipeline-model" are the same to most parsers.
 std::string with_hyphens(std::string_view word) {
@@ -66,8 +47,8 @@ Result<void> check_arguments(const std::vector<std::string>& command, const std:
 }
 
 /// Refuses scripts that are not there, which are most often mistyped.
-Result<void> check_scripts(const Options& options, const std::vector<std::string>& command) {
-  if (options.flag("remote-data") || options.has("image")) return {};
+Result<void> check_scripts(const SubmitOptions& options, const std::vector<std::string>& command) {
+  if (*options.remote_data || options.image.has()) return {};
   for (std::size_t i = 0; i < std::min<std::size_t>(command.size(), 2); ++i) {
     const bool is_path = (i == 0 && command[i].find('/') != std::string::npos) || command[i].ends_with(".py");
     if (std::error_code code; is_path && !fs::exists(command[i], code))
@@ -113,13 +94,13 @@ Option trainer_option() {
   return option;
 }
 
-bool is_for_framework(const Options& options) { return options.text("trainer") != of_sailor; }
+bool is_for_framework(const SubmitOptions& options) { return *options.trainer != of_sailor; }
 
-Result<void> check_trainer_options(const Options& options) {
-  const std::string trainer = options.text("trainer");
-  const std::vector<std::string>& command = options.positional("COMMAND");
+Result<void> check_trainer_options(const SubmitOptions& options) {
+  const std::string trainer = *options.trainer;
+  const std::vector<std::string>& command = *options.command;
   if (!is_for_framework(options)) {
-    if (options.given("torch-port"))
+    if (options.torch_port.given())
       return fail(ErrorCode::usage, "--torch-port is for programs of PyTorch", "name their framework with --trainer");
     if (command.empty()) return {};
     return fail(ErrorCode::usage, fmt::format("'{}' behind '--' is a command of another framework", command.front()),
@@ -128,34 +109,47 @@ Result<void> check_trainer_options(const Options& options) {
   if (command.empty())
     return fail(ErrorCode::usage, fmt::format("--trainer {} needs the program that is to train", trainer),
                 "write it behind '--', with its arguments: -- python pretrain.py ...");
+  // Options that mean something to sailor-train and its checkpoints only, and what to do instead.
+  const std::initializer_list<std::pair<const AnyOptionValue*, const char*>> for_sailor_train{
+      {&options.data, "name the data in the command behind '--', as the framework takes it"},
+      {&options.iterations,
+       "say the length in the command behind '--' (--train-iters, --training.steps, "
+       "trainer.max_steps, ...)"},
+      {&options.learning_rate, "say it in the command behind '--', as the framework takes it"},
+      {&options.seed, "say it in the command behind '--', as the framework takes it"},
+      {&options.checkpoints, "the framework keeps its own: name their folder in the command behind '--'"},
+      {&options.elastic, "leave it out: only sailor-train goes on without nodes that are lost"},
+      {&options.retries, "leave it out: another start counts sailor-train's checkpoints"},
+      {&options.train_option, "write the framework's options behind '--'"},
+      {&options.program, "write the program and its arguments behind '--'"}};
   for (const auto& [option, instead] : for_sailor_train)
-    if (options.given(option))
-      return fail(ErrorCode::usage, fmt::format("--{} is for sailor-train, not for --trainer {}", option, trainer),
-                  instead);
-  if (options.text("when-stopped") != "end")
+    if (option->given())
+      return fail(ErrorCode::usage,
+                  fmt::format("--{} is for sailor-train, not for --trainer {}", option->name(), trainer), instead);
+  if (*options.when_stopped != "end")
     return fail(ErrorCode::usage,
-                fmt::format("--when-stopped {} needs checkpoints of sailor-train", options.text("when-stopped")),
+                fmt::format("--when-stopped {} needs checkpoints of sailor-train", *options.when_stopped),
                 fmt::format("leave it out with --trainer {}; --stop-lead has it told before the time limit", trainer));
-  if (const std::string placer = options.text("placer"); placer != "auto" && placer != "launcher")
+  if (const std::string placer = *options.placer; placer != "auto" && placer != "launcher")
     return fail(ErrorCode::usage,
                 fmt::format("--placer {}: with --trainer {} sailor-launch places the ranks, as it sets PyTorch's "
                             "variables",
                             placer, trainer),
                 "leave --placer out");
-  if (options.positional("PLAN").size() > 1)
+  if (options.plan->size() > 1)
     return fail(ErrorCode::usage,
                 fmt::format("--trainer {} takes one plan: its script has the plan's arguments", trainer),
                 "submit the plans one by one");
   return {};
 }
 
-Result<void> set_framework(const Options& options, Submission& submission) {
-  const std::string trainer = options.text("trainer");
+Result<void> set_framework(const SubmitOptions& options, Submission& submission) {
+  const std::string trainer = *options.trainer;
   const handover::Format format = handover::parse_format(trainer).value();  // a choice of trainer_option()
   slurm::SbatchRequest& request = submission.request;
   std::error_code code;
   slurm::FrameworkProgram program{.framework = std::string(handover::framework_of(format)),
-                                  .command = options.positional("COMMAND"),
+                                  .command = *options.command,
                                   .directory = fs::current_path(code)};
   if (code) return fail(ErrorCode::io, fmt::format("the working directory is not known: {}", code.message()));
   auto settings = checked_handover("--trainer " + trainer, format, submission.plan, submission.model, "sailor-submit",
@@ -179,7 +173,7 @@ Result<void> set_framework(const Options& options, Submission& submission) {
   program.settings = std::move(settings->body);
   program.array = std::move(settings->array);
   program.ranks_by_stage = handover::numbers_ranks_by_stage(format);
-  if (options.has("torch-port")) program.port = static_cast<int>(options.integer("torch-port"));
+  if (options.torch_port.has()) program.port = *options.torch_port;
   submission.program.path = program.command.front();
   request.program = submission.program.path;
   request.runs_sailor_train = false;

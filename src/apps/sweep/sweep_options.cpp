@@ -17,9 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Options that only --slurm reads.
-constexpr const char* options_of_slurm[] = {"partition",   "account",     "qos",           "time",
-                                            "array-tasks", "array-limit", "cpus-per-task", "wait"};
-
 Result<Part> read_part(const std::string& text) {
   Part part;
   const char* end = text.data() + text.size();
@@ -41,7 +38,7 @@ fs::path beside(const std::string& name) {
 
 }  // namespace
 
-CommandLine sweep_command_line() {
+CommandLine sweep_command_line(SweepOptions& options) {
   Option partition = shared::partition();
   partition.group = "Job array";
   Option account = shared::account();
@@ -58,65 +55,63 @@ CommandLine sweep_command_line() {
   return {
       .program = "sailor-sweep",
       .purpose = purpose_of("sailor-sweep"),
-      .positionals = {{.name = "EXPERIMENT", .help = "what to run (experiments/*.toml)"}},
-      .options =
-          {output,
-           {.name = "jobs",
-            .letter = 'j',
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "points at the same time, each a process of sailor-plan [default: one for each core that this "
-                    "process may use]",
-            .minimum = 1,
-            .maximum = 4096},
-           {.name = "again", .type = OptionType::flag, .help = "do finished points again, too"},
-           {.name = "dry-run",
-            .type = OptionType::flag,
-            .help = "list the points, and which of them are finished; with --slurm print the job script"},
-           {.name = "part",
-            .value_name = "K/N",
-            .help =
-                "only every N-th point, from point K on (counted from 0); writes no tables, a call without it does"},
-           {.name = "sailor-plan",
-            .value_name = "PROGRAM",
-            .help = "the planner to run [default: sailor-plan beside this program]"},
-           shared::gpus_file(),
-           format,
-           {.name = "slurm",
-            .type = OptionType::flag,
-            .help = "submit the points as a job array, and print the job's id; the same command without --slurm then "
-                    "writes the tables",
-            .group = "Job array"},
-           partition,
-           account,
-           {.name = "qos", .value_name = "NAME", .help = "quality of service [default: Slurm's]", .group = "Job array"},
-           time,
-           {.name = "array-tasks",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "tasks among which the points are divided [default: one for each point, at most 64]",
-            .minimum = 1,
-            .maximum = 100000,
-            .group = "Job array"},
-           {.name = "array-limit",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "tasks that run at the same time, at most [default: all]",
-            .minimum = 1,
-            .maximum = 100000,
-            .group = "Job array"},
-           {.name = "cpus-per-task",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "cores of a task",
-            .default_value = "2",
-            .minimum = 1,
-            .maximum = 4096,
-            .group = "Job array"},
-           {.name = "wait",
-            .type = OptionType::flag,
-            .help = "wait for the end of the job array, then write the tables",
-            .group = "Job array"}},
+      .positionals = {positional(options.experiment,
+                                 {.name = "EXPERIMENT", .help = "what to run (experiments/*.toml)"})},
+      .options = {option(options.output, output),
+                  option(options.jobs, {.name = "jobs",
+                                        .letter = 'j',
+                                        .value_name = "N",
+                                        .help = "points at the same time, each a process of sailor-plan [default: one "
+                                                "for each core that this process may use]",
+                                        .minimum = 1,
+                                        .maximum = 4096}),
+                  option(options.again, {.name = "again", .help = "do finished points again, too"}),
+                  option(
+                      options.dry_run,
+                      {.name = "dry-run",
+                       .help = "list the points, and which of them are finished; with --slurm print the job script"}),
+                  option(options.part, {.name = "part",
+                                        .value_name = "K/N",
+                                        .help = "only every N-th point, from point K on (counted from 0); writes no "
+                                                "tables, a call without it does"}),
+                  option(options.sailor_plan,
+                         {.name = "sailor-plan",
+                          .value_name = "PROGRAM",
+                          .help = "the planner to run [default: sailor-plan beside this program]"}),
+                  option(options.gpus, shared::gpus_file()), option(options.format, format),
+                  option(options.slurm, {.name = "slurm",
+                                         .help = "submit the points as a job array, and print the job's id; the same "
+                                                 "command without --slurm then writes the tables",
+                                         .group = "Job array"}),
+                  option(options.partition, partition), option(options.account, account),
+                  option(options.qos, {.name = "qos",
+                                       .value_name = "NAME",
+                                       .help = "quality of service [default: Slurm's]",
+                                       .group = "Job array"}),
+                  option(options.time, time),
+                  option(options.array_tasks,
+                         {.name = "array-tasks",
+                          .value_name = "N",
+                          .help = "tasks among which the points are divided [default: one for each point, at most 64]",
+                          .minimum = 1,
+                          .maximum = 100000,
+                          .group = "Job array"}),
+                  option(options.array_limit, {.name = "array-limit",
+                                               .value_name = "N",
+                                               .help = "tasks that run at the same time, at most [default: all]",
+                                               .minimum = 1,
+                                               .maximum = 100000,
+                                               .group = "Job array"}),
+                  option(options.cpus_per_task, {.name = "cpus-per-task",
+                                                 .value_name = "N",
+                                                 .help = "cores of a task",
+                                                 .default_value = "2",
+                                                 .minimum = 1,
+                                                 .maximum = 4096,
+                                                 .group = "Job array"}),
+                  option(options.wait, {.name = "wait",
+                                        .help = "wait for the end of the job array, then write the tables",
+                                        .group = "Job array"})},
       .examples = {{"sailor-sweep experiments/fig7.toml",
                     "all points of figure 7, into fig7/fig7.h5 and fig7/fig7.csv"},
                    {"sailor-sweep experiments/fig7.toml --dry-run", "which points there are, and which are finished"},
@@ -131,40 +126,43 @@ CommandLine sweep_command_line() {
           "again."};
 }
 
-Result<SweepChoices> read_choices(const Options& options) {
-  SweepChoices choices{.experiment = options.positional("EXPERIMENT").front(),
-                       .folder = options.text("output"),
-                       .again = options.flag("again"),
-                       .dry_run = options.flag("dry-run"),
-                       .format = options.text("format")};
+Result<SweepChoices> read_choices(const SweepOptions& options) {
+  SweepChoices choices{.experiment = *options.experiment,
+                       .folder = *options.output,
+                       .again = *options.again,
+                       .dry_run = *options.dry_run,
+                       .format = *options.format};
   std::error_code code;
-  choices.program = options.has("sailor-plan") ? fs::path(options.text("sailor-plan")) : beside("sailor-plan");
+  choices.program = options.sailor_plan.has() ? fs::path(*options.sailor_plan) : beside("sailor-plan");
   if (choices.program.has_parent_path()) choices.program = fs::absolute(choices.program, code);
-  choices.jobs = options.has("jobs") ? static_cast<int>(options.integer("jobs"))
-                                     : static_cast<int>(std::max<std::size_t>(allowed_cores().size(), 1));
-  if (options.has("part")) {
-    const auto part = read_part(options.text("part"));
+  choices.jobs =
+      options.jobs.has() ? *options.jobs : static_cast<int>(std::max<std::size_t>(allowed_cores().size(), 1));
+  if (options.part.has()) {
+    const auto part = read_part(*options.part);
     if (!part) return fail(part.error());
     choices.part = *part;
   }
-  if (!options.flag("slurm")) {
-    for (const char* option : options_of_slurm)
-      if (options.typed(option))
-        return fail(ErrorCode::usage, fmt::format("--{} is about a job array", option), "add --slurm");
+  if (!*options.slurm) {
+    for (const auto* option :
+         OptionList{&options.partition, &options.account, &options.qos, &options.time, &options.array_tasks,
+                    &options.array_limit, &options.cpus_per_task, &options.wait})
+      if (option->typed())
+        return fail(ErrorCode::usage, fmt::format("--{} is about a job array", option->name()), "add --slurm");
     return choices;
   }
-  for (const char* option : {"jobs", "part"})
-    if (options.given(option))
-      return fail(ErrorCode::usage, fmt::format("--{} is about points that run here", option), "leave out --slurm");
-  SlurmChoice slurm{.partition = options.text("partition"),
-                    .account = options.text("account"),
-                    .qos = options.text("qos"),
-                    .tasks = static_cast<int>(options.integer("array-tasks")),
-                    .array_limit = static_cast<int>(options.integer("array-limit")),
-                    .cpus_per_task = static_cast<int>(options.integer("cpus-per-task")),
-                    .wait = options.flag("wait")};
-  if (options.has("time")) {
-    const auto time = slurm::parse_time_limit(options.text("time"));
+  for (const auto* option : OptionList{&options.jobs, &options.part})
+    if (option->given())
+      return fail(ErrorCode::usage, fmt::format("--{} is about points that run here", option->name()),
+                  "leave out --slurm");
+  SlurmChoice slurm{.partition = *options.partition,
+                    .account = *options.account,
+                    .qos = *options.qos,
+                    .tasks = *options.array_tasks,
+                    .array_limit = *options.array_limit,
+                    .cpus_per_task = *options.cpus_per_task,
+                    .wait = *options.wait};
+  if (options.time.has()) {
+    const auto time = slurm::parse_time_limit(*options.time);
     if (!time) return fail(ErrorCode::usage, "--time: " + time.error().what, time.error().hint);
     slurm.time_limit = *time;
   }

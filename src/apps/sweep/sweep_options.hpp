@@ -41,8 +41,18 @@ struct SweepChoices {
   std::optional<SlurmChoice> slurm{};
 };
 
-CommandLine sweep_command_line();
+struct SweepOptions : CommonOptions {
+  OptionValue<std::string> experiment, output, part, sailor_plan, format, gpus;
+  OptionValue<int> jobs;
+  OptionValue<bool> again, dry_run;
+  // Job array
+  OptionValue<bool> slurm, wait;
+  OptionValue<std::string> partition, account, qos, time;
+  OptionValue<int> array_tasks, array_limit, cpus_per_task;
+};
+
+CommandLine sweep_command_line(SweepOptions& options);
 /// Errors: usage.
-Result<SweepChoices> read_choices(const Options& options);
+Result<SweepChoices> read_choices(const SweepOptions& options);
 
 }  // namespace sailor::apps::sweep

@@ -14,28 +14,27 @@
 
 namespace sailor::apps {
 
-std::vector<Option> checkpoint_options() {
-  return {{.name = "checkpoints",
-           .value_name = "FOLDER",
-           .help = "keep checkpoints here, and go on from the newest one that is there, whatever plan wrote it; one "
-                   "training at a time"},
-          {.name = "checkpoint-every",
-           .type = OptionType::integer,
-           .value_name = "N",
-           .help = "write one after every N iterations; 0: only at the end and on a signal",
-           .default_value = "100",
-           .minimum = 0},
-          {.name = "keep-checkpoints",
-           .type = OptionType::integer,
-           .value_name = "N",
-           .help = "newest checkpoints that stay; 0: all",
-           .default_value = "2",
-           .minimum = 0,
-           .maximum = 1e6},
-          {.name = "start-from",
-           .value_name = "CHECKPOINT",
-           .help = "go on from this checkpoint when --checkpoints has none (one of sailor-checkpoint import: its "
-                   "weights)"}};
+std::vector<Option> checkpoint_options(TrainOptions& options) {
+  return {option(options.checkpoints, {.name = "checkpoints",
+                                       .value_name = "FOLDER",
+                                       .help = "keep checkpoints here, and go on from the newest one that is there, "
+                                               "whatever plan wrote it; one training at a time"}),
+          option(options.checkpoint_every,
+                 {.name = "checkpoint-every",
+                  .value_name = "N",
+                  .help = "write one after every N iterations; 0: only at the end and on a signal",
+                  .default_value = "100",
+                  .minimum = 0}),
+          option(options.keep_checkpoints, {.name = "keep-checkpoints",
+                                            .value_name = "N",
+                                            .help = "newest checkpoints that stay; 0: all",
+                                            .default_value = "2",
+                                            .minimum = 0,
+                                            .maximum = 1e6}),
+          option(options.start_from, {.name = "start-from",
+                                      .value_name = "CHECKPOINT",
+                                      .help = "go on from this checkpoint when --checkpoints has none (one of "
+                                              "sailor-checkpoint import: its weights)"})};
 }
 
 namespace {
@@ -73,27 +72,28 @@ bool is_same_data(const std::string& then, const std::string& now) {
          whole_path(now).ends_with("/" + typed.string());
 }
 
-Checkpoints::Checkpoints(const Options& options, const Environment& environment, runtime::Control& world,
+Checkpoints::Checkpoints(const TrainOptions& options, const Environment& environment, runtime::Control& world,
                          runtime::Trainer& trainer)
     : state_(trainer.state()),
       world_(world),
       trainer_(trainer),
-      start_from_(options.text("start-from")),
-      folder_(options.text("checkpoints")),
-      every_(options.integer("checkpoint-every")),
-      keep_(static_cast<int>(options.integer("keep-checkpoints"))),
+      start_from_(*options.start_from),
+      folder_(*options.checkpoints),
+      every_(*options.checkpoint_every),
+      keep_(*options.keep_checkpoints),
       claimant_(facts_of_this_training(environment, world.host())) {
   const Plan& plan = state_.plan();
   facts_.model = state_.model();
   facts_.plan = plan_to_toml(plan);
-  facts_.training = {.seed = static_cast<std::uint64_t>(options.integer("seed")),
+  facts_.training = {.seed = static_cast<std::uint64_t>(*options.seed),
                      .sequence_length = plan.job.sequence_length,
                      .global_batch = plan.job.global_batch,
-                     .data = whole_path(options.text("data")),
+                     .data = whole_path(*options.data),
                      .settings = {}};
-  for (const char* name : {"learning-rate", "min-learning-rate", "warm-up-iterations", "decay-iterations",
-                           "weight-decay", "clip-norm", "router-aux-loss"})
-    facts_.training.settings[name] = options.text(name);
+  for (const auto* setting :
+       OptionList{&options.learning_rate, &options.min_learning_rate, &options.warm_up_iterations,
+                  &options.decay_iterations, &options.weight_decay, &options.clip_norm, &options.router_aux_loss})
+    facts_.training.settings[setting->name()] = setting->text();
 }
 
 Result<void> Checkpoints::claim() {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.hpp"
+#include "apps/train/train_options.hpp"
 #include "core/error.hpp"
 #include "model/model.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
@@ -18,7 +18,7 @@
 namespace sailor::apps {
 
 /// --checkpoints, --checkpoint-every, --keep-checkpoints, --start-from.
-std::vector<Option> checkpoint_options();
+std::vector<Option> checkpoint_options(TrainOptions& options);
 
 /// Whether two prefixes of --data name the same files, as far as can be determined: `then` may be relative to another
 /// folder.
@@ -26,7 +26,7 @@ bool is_same_data(const std::string& then, const std::string& now);
 
 class Checkpoints {
  public:
-  Checkpoints(const Options& options, const Environment& environment, runtime::Control& world,
+  Checkpoints(const TrainOptions& options, const Environment& environment, runtime::Control& world,
               runtime::Trainer& trainer);
 
   [[nodiscard]] bool are_kept() const { return !folder_.empty(); }

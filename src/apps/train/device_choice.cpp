@@ -15,8 +15,8 @@ Option device_option() {
           .choices = {"plan", "cpu", "gpu"}};
 }
 
-Result<DeviceChoice> choose_devices(const Options& options, const Plan& plan, const GpuCatalogue& catalogue) {
-  const std::string device = options.text("device");
+Result<DeviceChoice> choose_devices(const TrainOptions& options, const Plan& plan, const GpuCatalogue& catalogue) {
+  const std::string device = *options.device;
   std::string first;  // backend of the plan's first stage
   DeviceChoice choice;
   for (std::size_t p = 0; p < plan.pipelines.size(); ++p)

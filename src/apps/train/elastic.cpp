@@ -58,15 +58,15 @@ std::string node_name(const Environment& environment) {
 /// This process through all epochs.
 class ElasticRank {
  public:
-  ElasticRank(const Options& options, const Environment& environment, const std::string& command, TrainingInputs inputs,
-              runtime::Samples samples, RankDevice device)
+  ElasticRank(const TrainOptions& options, const Environment& environment, const std::string& command,
+              TrainingInputs inputs, runtime::Samples samples, RankDevice device)
       : options_(options),
         environment_(environment),
         inputs_(std::move(inputs)),
         samples_(std::move(samples)),
         settings_(trainer_settings(options)),
-        folder_(options.text("elastic")),
-        timeout_(options.number("timeout")),
+        folder_(*options.elastic),
+        timeout_(*options.timeout),
         device_(std::move(device)),
         copies_(std::in_place, *device_.device),
         run_file_(options, command, inputs_.plan, *device_.device, "sockets") {}
@@ -108,8 +108,8 @@ class ElasticRank {
              .connecting = Seconds(1.0),
              .heartbeat = Seconds(heartbeat_s),
              .host = node_name(environment_),
-             .gpu = options_.text("gpu-type"),
-             .zone = options_.text("zone"),
+             .gpu = *options_.gpu_type,
+             .zone = *options_.zone,
              .find_coordinator = [this] { return elastic::find_controller(folder_); },
              .search = timeout_,
              .end_after_dismissal = Seconds(end_after_dismissal_s),
@@ -201,7 +201,7 @@ class ElasticRank {
         .time = Seconds(unknown)};
     if (speaks) recording.add_missed(last, result);
     run_file_.add_missed(last, result);
-    if (!speaks || last_told_ >= last || last % options_.integer("log-every") != 0) return;
+    if (!speaks || last_told_ >= last || last % *options_.log_every != 0) return;
     print_iteration(last, result, job);
   }
 
@@ -232,7 +232,7 @@ class ElasticRank {
     } else {
       SAILOR_CHECK(checkpoints.keep());
     }
-    const std::int64_t iterations = options_.integer("iterations");
+    const std::int64_t iterations = *options_.iterations;
     Recording recording(options_, plan, inputs_.model, inputs_.catalogue);
     recording.set_epoch(member_->epoch());
     const bool speaks = world.rank() == 0;
@@ -302,7 +302,7 @@ class ElasticRank {
     return World{*part_control_, *part_transport_};
   }
 
-  const Options& options_;
+  const TrainOptions& options_;
   const Environment& environment_;
   TrainingInputs inputs_;
   runtime::Samples samples_;
@@ -322,38 +322,36 @@ class ElasticRank {
 
 }  // namespace
 
-std::vector<Option> elastic_options() {
-  return {{.name = "elastic",
-           .value_name = "FOLDER",
-           .help = "take part in the training of the controller of this folder (see sailor-controller), which may lose "
-                   "ranks and get more; no MPI",
-           .group = "Elastic training"},
-          {.name = "gpu-type",
-           .value_name = "NAME",
-           .help = "with --elastic: the type of this process's device in the plans of the controller [default: that of "
-                   "the plan, where it has one]",
-           .group = "Elastic training"},
-          {.name = "zone",
-           .value_name = "NAME",
-           .help = "with --elastic: the zone or partition of its node [default: the same]",
-           .group = "Elastic training"}};
+std::vector<Option> elastic_options(TrainOptions& options) {
+  return {option(options.elastic, {.name = "elastic",
+                                   .value_name = "FOLDER",
+                                   .help = "take part in the training of the controller of this folder (see "
+                                           "sailor-controller), which may lose ranks and get more; no MPI",
+                                   .group = "Elastic training"}),
+          option(options.gpu_type, {.name = "gpu-type",
+                                    .value_name = "NAME",
+                                    .help = "with --elastic: the type of this process's device in the plans of the "
+                                            "controller [default: that of the plan, where it has one]",
+                                    .group = "Elastic training"}),
+          option(options.zone, {.name = "zone",
+                                .value_name = "NAME",
+                                .help = "with --elastic: the zone or partition of its node [default: the same]",
+                                .group = "Elastic training"})};
 }
 
-Result<int> train_elastically(const Options& options, const Environment& environment, const std::string& command) {
-  if (options.flag("rehearse"))
-    return fail(ErrorCode::usage, "--elastic and --rehearse exclude each other", "leave one out");
-  if (options.text("data").empty())
-    return fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data");
+Result<int> train_elastically(const TrainOptions& options, const Environment& environment, const std::string& command) {
+  if (*options.rehearse) return fail(ErrorCode::usage, "--elastic and --rehearse exclude each other", "leave one out");
+  if (options.data->empty()) return fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data");
   auto inputs = read_training_inputs(options, environment, std::nullopt);
   if (!inputs) return fail(inputs.error());
-  auto samples = runtime::Samples::open(options.text("data"), inputs->plan.job.sequence_length,
-                                        inputs->model.vocabulary, static_cast<std::uint64_t>(options.integer("seed")));
+  auto samples = runtime::Samples::open(*options.data, inputs->plan.job.sequence_length, inputs->model.vocabulary,
+                                        static_cast<std::uint64_t>(*options.seed));
   if (!samples) return fail(samples.error());
   auto device =
       open_own_device({.on_gpus = inputs->choice.on_gpus,
                        .precision = inputs->plan.job.precision,
-                       .deterministic = options.flag("deterministic"),
-                       .timeout = Seconds(options.number("timeout"))},
+                       .deterministic = *options.deterministic,
+                       .timeout = Seconds(*options.timeout)},
                       environment, number_in(environment, {"SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}).value_or(0),
                       node_name(environment));
   if (!device) return fail(device.error());

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.hpp"
+#include "apps/train/train_options.hpp"
 #include "core/error.hpp"
 
 namespace sailor::apps {
 
 /// --elastic and the options that go only with it.
-std::vector<Option> elastic_options();
+std::vector<Option> elastic_options(TrainOptions& options);
 
 /// Takes part until the training is over; returns the exit status. `command`: for provenance.
-Result<int> train_elastically(const Options& options, const Environment& environment, const std::string& command);
+Result<int> train_elastically(const TrainOptions& options, const Environment& environment, const std::string& command);
 
 }  // namespace sailor::apps

@@ -14,27 +14,28 @@ namespace sailor::apps {
 
 namespace fs = std::filesystem;
 
-std::vector<Option> recording_options() {
-  return {{.name = "metrics",
-           .value_name = "FILE",
-           .help = "append a line of JSON per iteration: loss, time, tokens/s, MFU, memory, time per part"},
-          {.name = "trace",
-           .value_name = "FILE",
-           .help = "write what every rank did in the last iteration, for ui.perfetto.dev (as sailor-simulate --trace)"},
-          {.name = "trace-iteration",
-           .type = OptionType::integer,
-           .value_name = "N",
-           .help = "trace iteration N instead",
-           .minimum = 0}};
+std::vector<Option> recording_options(TrainOptions& options) {
+  return {
+      option(options.metrics,
+             {.name = "metrics",
+              .value_name = "FILE",
+              .help = "append a line of JSON per iteration: loss, time, tokens/s, MFU, memory, time per part"}),
+      option(options.trace,
+             {.name = "trace",
+              .value_name = "FILE",
+              .help =
+                  "write what every rank did in the last iteration, for ui.perfetto.dev (as sailor-simulate --trace)"}),
+      option(options.trace_iteration,
+             {.name = "trace-iteration", .value_name = "N", .help = "trace iteration N instead", .minimum = 0})};
 }
 
-Recording::Recording(const Options& options, const Plan& plan, const Model& model, const GpuCatalogue& gpus)
+Recording::Recording(const TrainOptions& options, const Plan& plan, const Model& model, const GpuCatalogue& gpus)
     : plan_(plan),
       model_(model),
       gpus_(gpus),
-      metrics_path_(options.text("metrics")),
-      trace_path_(options.text("trace")),
-      trace_iteration_(options.given("trace-iteration") ? options.integer("trace-iteration") : -1) {}
+      metrics_path_(*options.metrics),
+      trace_path_(*options.trace),
+      trace_iteration_(options.trace_iteration.given() ? *options.trace_iteration : -1) {}
 
 Result<void> Recording::open(const std::vector<std::string>& inputs) {
   for (const auto& [option, path] : {std::pair("--metrics", metrics_path_), std::pair("--trace", trace_path_)}) {

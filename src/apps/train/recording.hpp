@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.hpp"
 #include "apps/train/metrics.hpp"
+#include "apps/train/train_options.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
 #include "model/model.hpp"
@@ -18,11 +18,11 @@
 namespace sailor::apps {
 
 /// --metrics, --trace, --trace-iteration.
-std::vector<Option> recording_options();
+std::vector<Option> recording_options(TrainOptions& options);
 
 class Recording {
  public:
-  Recording(const Options& options, const Plan& plan, const Model& model, const GpuCatalogue& gpus);
+  Recording(const TrainOptions& options, const Plan& plan, const Model& model, const GpuCatalogue& gpus);
 
   /// Must be called before anything is computed, on rank 0: checks that the files can be written and are no inputs of
   /// the run. Opens --metrics.

@@ -54,26 +54,26 @@ struct Inputs {
   }
 };
 
-Result<void> read_inputs(const Options& options, const Environment& environment, const runtime::World& world,
+Result<void> read_inputs(const TrainOptions& options, const Environment& environment, const runtime::World& world,
                          Inputs& inputs) {
-  const std::string& path = options.positional("PLAN").front();
+  const std::string& path = *options.plan;
   auto plan = load_plan(path);
   if (!plan) return fail(plan.error());
   inputs.plan = *std::move(plan);
-  auto model = find_model(inputs.plan, models_folder(options, environment));
+  auto model = find_model(inputs.plan, models_folder(options.models, environment));
   if (!model) return fail(model.error(), path);
   inputs.model = *std::move(model);
   if (auto checked = runtime::check_trainable(rehearsal::trained_plan(inputs.plan), inputs.model, world.size());
       !checked)
     return fail(checked.error(), path);
 
-  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   inputs.gpus = *std::move(gpus);
   for (Pipeline& pipeline : inputs.plan.pipelines)
     for (Stage& stage : pipeline.stages)
       if (const auto type = inputs.gpus.find(stage.gpu)) stage.gpu = type->name;  // the simulator reports unknown types
-  inputs.store = options.has("profile") ? options.text("profile") : inputs.plan.origin.profile_store;
+  inputs.store = options.profile.has() ? *options.profile : inputs.plan.origin.profile_store;
   if (inputs.store.empty())
     return fail(ErrorCode::usage,
                 fmt::format("--profile is missing, and '{}' does not say what it was made with", path),
@@ -81,11 +81,11 @@ Result<void> read_inputs(const Options& options, const Environment& environment,
   auto data = load_profile(find_store(inputs.store, environment));
   if (!data) return fail(data.error());
   inputs.profile.emplace(*std::move(data));
-  auto cluster = cluster_for(inputs.plan, options.text("cluster"), inputs.gpus, world.rank() == 0);
+  auto cluster = cluster_for(inputs.plan, *options.cluster, inputs.gpus, world.rank() == 0);
   if (!cluster) return fail(cluster.error());
   inputs.cluster = *std::move(cluster);
   const std::string made_for = inputs.plan.origin.framework.empty() ? "sailor" : inputs.plan.origin.framework;
-  auto framework = simulator::find_framework(options.has("framework") ? options.text("framework") : made_for,
+  auto framework = simulator::find_framework(options.framework.has() ? *options.framework : made_for,
                                              frameworks_folder(environment));
   if (!framework) return fail(framework.error());
   inputs.framework = *std::move(framework);
@@ -189,39 +189,38 @@ Result<void> check_memory(const Inputs& inputs, const std::vector<StageNeed>& ne
 
 }  // namespace
 
-std::vector<Option> rehearsal_options() {
+std::vector<Option> rehearsal_options(TrainOptions& options) {
   const std::string group = "Rehearsal";
   Option store = shared::profile_store();
   store.help += " [default: the one that the plan was made with]";
   Option framework = shared::framework();
   framework.help += " [default: the one that the plan was made for, else sailor]";
   framework.default_value.clear();
-  std::vector<Option> options{
-      {.name = "rehearse",
-       .type = OptionType::flag,
-       .help = "run the plan of other devices here: the same schedule, messages and memory, with waits for computation "
-               "and tokens for tensors"},
-      {.name = "rehearse-slowdown",
-       .type = OptionType::number,
-       .value_name = "FACTOR",
-       .help = "pass time so many times slower than on the devices; 0: no rank waits, times are computed only; not "
-               "given: as slow as this machine needs for so many ranks",
-       .minimum = 0,
-       .maximum = 1e6},
-      {.name = "max-communicators",
-       .type = OptionType::integer,
-       .value_name = "N",
-       .help = "warn when a rank is in more communicators",
-       .default_value = "64",
-       .minimum = 1},
-      store,
-      framework,
-      {.name = "cluster", .value_name = "FILE", .help = "cluster description (cluster.toml): nodes and zones"}};
-  for (Option& option : options) option.group = group;
-  return options;
+  std::vector<Option> rows{
+      option(options.rehearse, {.name = "rehearse",
+                                .help = "run the plan of other devices here: the same schedule, messages and memory, "
+                                        "with waits for computation and tokens for tensors"}),
+      option(options.rehearse_slowdown,
+             {.name = "rehearse-slowdown",
+              .value_name = "FACTOR",
+              .help = "pass time so many times slower than on the devices; 0: no rank waits, times are computed only; "
+                      "not given: as slow as this machine needs for so many ranks",
+              .minimum = 0,
+              .maximum = 1e6}),
+      option(options.max_communicators, {.name = "max-communicators",
+                                         .value_name = "N",
+                                         .help = "warn when a rank is in more communicators",
+                                         .default_value = "64",
+                                         .minimum = 1}),
+      option(options.profile, store),
+      option(options.framework, framework),
+      option(options.cluster,
+             {.name = "cluster", .value_name = "FILE", .help = "cluster description (cluster.toml): nodes and zones"})};
+  for (Option& row : rows) row.group = group;
+  return rows;
 }
 
-Result<void> rehearse(const Options& options, const Environment& environment, const runtime::World& world) {
+Result<void> rehearse(const TrainOptions& options, const Environment& environment, const runtime::World& world) {
   const bool speaks = world.rank() == 0;
   Inputs inputs;
   SAILOR_CHECK(agree(world.control, read_inputs(options, environment, world, inputs)));
@@ -238,8 +237,8 @@ Result<void> rehearse(const Options& options, const Environment& environment, co
   rehearsal::RehearsalSettings settings{
       .started =
           [&](double slowdown) {
-            fmt::print("# {}: {} in {}, {}; {}, rehearsal of {} by {}, {}\n", options.positional("PLAN").front(),
-                       inputs.plan.job.model, to_string(inputs.plan.job.precision), describe(inputs.plan),
+            fmt::print("# {}: {} in {}, {}; {}, rehearsal of {} by {}, {}\n", *options.plan, inputs.plan.job.model,
+                       to_string(inputs.plan.job.precision), describe(inputs.plan),
                        plural(static_cast<std::size_t>(inputs.plan.ranks()), "rank"), inputs.framework.name,
                        inputs.store,
                        slowdown == 1.0  ? "as fast as there"
@@ -253,8 +252,8 @@ Result<void> rehearse(const Options& options, const Environment& environment, co
                        waited ? fmt::format("{:.1f}", waited->value() * 1e3) : "-", due.value() * 1e3);
             std::fflush(stdout);
           }};
-  if (options.given("iterations")) settings.iterations = options.integer("iterations");
-  if (options.given("rehearse-slowdown")) settings.slowdown = options.number("rehearse-slowdown");
+  if (options.iterations.given()) settings.iterations = *options.iterations;
+  if (options.rehearse_slowdown.given()) settings.slowdown = *options.rehearse_slowdown;
   const rehearsal::Rehearsal rehearsed = rehearsal::rehearse({.plan = inputs.plan,
                                                               .model = inputs.model,
                                                               .framework = inputs.framework,
@@ -267,9 +266,9 @@ Result<void> rehearse(const Options& options, const Environment& environment, co
     warn_of_unlike_memory(inputs, needs);
     int most = 0;
     for (const StageNeed& need : needs) most = std::max(most, need.communicators);
-    if (most > options.integer("max-communicators"))
+    if (most > *options.max_communicators)
       spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", most,
-                   options.integer("max-communicators"));
+                   *options.max_communicators);
   }
   return agree(world.control, speaks ? check_memory(inputs, needs) : Result<void>());
 }

@@ -4,16 +4,16 @@
 
 #include <vector>
 
-#include "apps/options.hpp"
+#include "apps/train/train_options.hpp"
 #include "runtime/world.hpp"
 
 namespace sailor::apps {
 
 /// --rehearse and the options that go only with it.
-std::vector<Option> rehearsal_options();
+std::vector<Option> rehearsal_options(TrainOptions& options);
 
 /// Collective: rehearses PLAN on all ranks and prints the report on rank 0. `world` should wait idly. Errors are agreed
 /// on (agree()): those of the inputs; infeasible if the memory of a rank does not fit, after the report.
-Result<void> rehearse(const Options& options, const Environment& environment, const runtime::World& world);
+Result<void> rehearse(const TrainOptions& options, const Environment& environment, const runtime::World& world);
 
 }  // namespace sailor::apps

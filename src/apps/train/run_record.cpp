@@ -71,9 +71,9 @@ std::string events_so_far(const std::filesystem::path& path, std::int64_t iterat
 
 }  // namespace
 
-RunFile::RunFile(const Options& options, const std::string& command, const Plan& plan, const runtime::Device& device,
-                 const std::string& transport)
-    : path_(options.text("run-file")) {
+RunFile::RunFile(const TrainOptions& options, const std::string& command, const Plan& plan,
+                 const runtime::Device& device, const std::string& transport)
+    : path_(*options.run_file) {
   run_.provenance = {
       .tool = fmt::format("sailor-train {}", version()),
       .command = command,

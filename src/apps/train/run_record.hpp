@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.hpp"
+#include "apps/train/train_options.hpp"
 #include "core/error.hpp"
 #include "plan/plan.hpp"
 #include "profile/run_file.hpp"
@@ -19,7 +19,7 @@ namespace sailor::apps {
 class RunFile {
  public:
   /// `command`: the command line, for provenance. `transport`: its name.
-  RunFile(const Options& options, const std::string& command, const Plan& plan, const runtime::Device& device,
+  RunFile(const TrainOptions& options, const std::string& command, const Plan& plan, const runtime::Device& device,
           const std::string& transport);
 
   /// Must be called before anything is computed: checks that the file can be written and replaces none of the run's

@@ -48,57 +48,56 @@ void warn_of_learning_rate(const runtime::LearningRate& schedule) {
 }
 
 /// Warns of too little data: repeated samples teach less.
-void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, const Options& options) {
-  const std::int64_t iterations = options.integer("iterations");
+void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, const TrainOptions& options) {
+  const std::int64_t iterations = *options.iterations;
   const double times = static_cast<double>(iterations) * plan.job.global_batch / static_cast<double>(samples.size());
   if (times <= 1.0) return;
-  spdlog::warn("--data {} has {} samples of {} tokens: in {} of {} each is seen {:.1f} times", options.text("data"),
+  spdlog::warn("--data {} has {} samples of {} tokens: in {} of {} each is seen {:.1f} times", *options.data,
                samples.size(), plan.job.sequence_length, plural(static_cast<std::size_t>(iterations), "iteration"),
                plan.job.global_batch, times);
 }
 
 }  // namespace
 
-Result<TrainingInputs> read_training_inputs(const Options& options, const Environment& environment,
+Result<TrainingInputs> read_training_inputs(const TrainOptions& options, const Environment& environment,
                                             std::optional<int> started_ranks) {
   TrainingInputs inputs;
-  auto read_plan = load_plan(options.positional("PLAN").front());
+  auto read_plan = load_plan(*options.plan);
   if (!read_plan) return fail(read_plan.error());
   inputs.plan = std::move(*read_plan);
   if (const auto placed = environment.find("SAILOR_PLAN_FINGERPRINT"); placed != environment.end() &&
                                                                        environment.contains("SAILOR_RANK") &&
                                                                        placed->second != plan_fingerprint(inputs.plan))
-    return fail(ErrorCode::invalid_input,
-                fmt::format("{}: the ranks have been placed for another plan", options.positional("PLAN").front()),
+    return fail(ErrorCode::invalid_input, fmt::format("{}: the ranks have been placed for another plan", *options.plan),
                 "give sailor-launch (or --sailor-plan) the same plan");
-  auto found = find_model(inputs.plan, models_folder(options, environment));
-  if (!found) return fail(found.error(), options.positional("PLAN").front());
+  auto found = find_model(inputs.plan, models_folder(options.models, environment));
+  if (!found) return fail(found.error(), *options.plan);
   inputs.model = std::move(*found);
   if (auto checked = runtime::check_trainable(inputs.plan, inputs.model, started_ranks.value_or(inputs.plan.ranks()));
       !checked)
-    return fail(checked.error(), options.positional("PLAN").front());
-  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+    return fail(checked.error(), *options.plan);
+  auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   inputs.catalogue = std::move(*gpus);
   auto chosen = choose_devices(options, inputs.plan, inputs.catalogue);
-  if (!chosen) return fail(chosen.error(), options.positional("PLAN").front());
+  if (!chosen) return fail(chosen.error(), *options.plan);
   inputs.choice = *chosen;
   return inputs;
 }
 
-runtime::TrainerSettings trainer_settings(const Options& options) {
-  return {.seed = static_cast<std::uint64_t>(options.integer("seed")),
-          .optimizer = {.weight_decay = static_cast<float>(options.number("weight-decay"))},
-          .learning_rate = {.peak = static_cast<float>(options.number("learning-rate")),
-                            .least = static_cast<float>(options.number("min-learning-rate")),
-                            .warm_up_iterations = options.integer("warm-up-iterations"),
-                            .decay_iterations = options.integer("decay-iterations")},
-          .clip_norm = options.number("clip-norm"),
-          .router_aux_loss = static_cast<float>(options.number("router-aux-loss")),
-          .loss_scale = {.initial = options.number("loss-scale"), .window = options.integer("loss-scale-window")}};
+runtime::TrainerSettings trainer_settings(const TrainOptions& options) {
+  return {.seed = static_cast<std::uint64_t>(*options.seed),
+          .optimizer = {.weight_decay = static_cast<float>(*options.weight_decay)},
+          .learning_rate = {.peak = static_cast<float>(*options.learning_rate),
+                            .least = static_cast<float>(*options.min_learning_rate),
+                            .warm_up_iterations = *options.warm_up_iterations,
+                            .decay_iterations = *options.decay_iterations},
+          .clip_norm = *options.clip_norm,
+          .router_aux_loss = static_cast<float>(*options.router_aux_loss),
+          .loss_scale = {.initial = *options.loss_scale, .window = *options.loss_scale_window}};
 }
 
-void warn_of_training_options(const Options& options, const Plan& plan, const Model& model,
+void warn_of_training_options(const TrainOptions& options, const Plan& plan, const Model& model,
                               const runtime::Samples& samples, const runtime::TrainerSettings& settings) {
   warn_of_little_data(plan, samples, options);
   warn_of_learning_rate(settings.learning_rate);
@@ -106,24 +105,24 @@ void warn_of_training_options(const Options& options, const Plan& plan, const Mo
     spdlog::warn("--router-aux-loss does nothing: {} has no experts", model.name);
 }
 
-std::vector<std::string> files_of_run(const Options& options) {
-  const std::string& prefix = options.text("data");
-  return {options.positional("PLAN").front(), prefix + ".bin", prefix + ".idx"};
+std::vector<std::string> files_of_run(const TrainOptions& options) {
+  const std::string& prefix = *options.data;
+  return {*options.plan, prefix + ".bin", prefix + ".idx"};
 }
 
-void print_training_header(const Options& options, const Plan& plan, const std::string& devices,
+void print_training_header(const TrainOptions& options, const Plan& plan, const std::string& devices,
                            const runtime::Trainer& trainer, runtime::Control& control) {
   // Max number of communicators of a rank, plus the world.
   const auto communicators = static_cast<std::int64_t>(control.max(static_cast<double>(trainer.communicators()))) + 1;
   if (control.rank() != 0) return;
-  fmt::print("# {}: {} in {}, {}; {}, {} x {} tokens per iteration; up to {} per rank\n",
-             options.positional("PLAN").front(), plan.job.model, to_string(plan.job.precision), describe(plan),
-             plural(static_cast<std::size_t>(plan.ranks()), "rank"), plan.job.global_batch, plan.job.sequence_length,
+  fmt::print("# {}: {} in {}, {}; {}, {} x {} tokens per iteration; up to {} per rank\n", *options.plan, plan.job.model,
+             to_string(plan.job.precision), describe(plan), plural(static_cast<std::size_t>(plan.ranks()), "rank"),
+             plan.job.global_batch, plan.job.sequence_length,
              plural(static_cast<std::size_t>(communicators), "communicator"));
   fmt::print("# on {}\n", devices);
-  if (communicators > options.integer("max-communicators"))
+  if (communicators > *options.max_communicators)
     spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", communicators,
-                 options.integer("max-communicators"));
+                 *options.max_communicators);
   fmt::print("# {:>9} {:>10} {:>10} {:>10}\n", "iteration", "loss", "time_ms", "tokens/s");
 }
 
@@ -137,12 +136,12 @@ void print_iteration(std::int64_t iteration, const runtime::IterationResult& res
 }
 
 Result<IterationsEnd> run_iterations(const TrainingRun& run) {
-  const Options& options = run.options;
+  const TrainOptions& options = run.options;
   runtime::Trainer& trainer = run.trainer;
   const runtime::TrainingState& state = trainer.state();
   const Plan& plan = state.plan();
   const bool speaks = run.control.rank() == 0;
-  const std::int64_t iterations = options.integer("iterations");
+  const std::int64_t iterations = *options.iterations;
   IterationsEnd end{.next = state.iteration(), .diverged = {}};
   std::int64_t& iteration = end.next;
   bool stopped = false;
@@ -165,8 +164,7 @@ Result<IterationsEnd> run_iterations(const TrainingRun& run) {
       spdlog::info("iteration {}: gradients overflow in fp16; the step is skipped, the loss scale is now {:.0f}",
                    iteration, state.loss_scale().factor);
     run.run_file.add(iteration, result, run.recording.after(iteration, result, trainer, run.run_file.is_wanted()));
-    if (speaks &&
-        (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
+    if (speaks && (iteration % *options.log_every == 0 || iteration + 1 == iterations || stopped || diverged)) {
       print_iteration(iteration, result, plan.job);
     }
     if (run.after) run.after(iteration + 1, result);
@@ -185,30 +183,30 @@ Result<IterationsEnd> run_iterations(const TrainingRun& run) {
 }
 
 /// Rank 0 names what comes after a training: its prediction beside the run file, and its checkpoints.
-void suggest_after_training(const Options& options, const Plan& plan) {
+void suggest_after_training(const TrainOptions& options, const Plan& plan) {
   std::vector<std::string> commands;
-  if (options.has("run-file"))
-    commands.push_back(fmt::format("sailor-simulate {} --against {}{}", shell_quote(options.positional("PLAN").front()),
-                                   shell_quote(options.text("run-file")),
+  if (options.run_file.has())
+    commands.push_back(fmt::format("sailor-simulate {} --against {}{}", shell_quote(*options.plan),
+                                   shell_quote(*options.run_file),
                                    plan.origin.profile_store.empty() ? " --profile STORE" : ""));
-  if (options.has("checkpoints"))
-    commands.push_back(fmt::format("sailor-checkpoint list {}", shell_quote(options.text("checkpoints"))));
+  if (options.checkpoints.has())
+    commands.push_back(fmt::format("sailor-checkpoint list {}", shell_quote(*options.checkpoints)));
   suggest_next(commands);
 }
 
 Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end) {
-  const Options& options = run.options;
+  const TrainOptions& options = run.options;
   const bool speaks = run.control.rank() == 0;
   const bool stopped = end.by_signal;
   const bool diverged = !end.diverged.empty();
-  const bool all_done = end.next >= options.integer("iterations");
+  const bool all_done = end.next >= *options.iterations;
   // Weights that are NaN must not replace good ones; a checkpoint begun earlier is good.
   if (diverged)
     run.checkpoints.complete();
   else
     SAILOR_CHECK(run.checkpoints.finish(end.next));
   if (stopped && speaks && !diverged && run.checkpoints.are_kept())
-    spdlog::info("the checkpoint of iteration {} is in {}{}", end.next, options.text("checkpoints"),
+    spdlog::info("the checkpoint of iteration {} is in {}{}", end.next, *options.checkpoints,
                  all_done ? "" : ": the same command goes on from there");
   // Written twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks include what was
   // allocated before. Ranks that joined late have recorded less.

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.hpp"
 #include "apps/train/checkpoints.hpp"
 #include "apps/train/device_choice.hpp"
 #include "apps/train/recording.hpp"
 #include "apps/train/run_record.hpp"
+#include "apps/train/train_options.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
 #include "model/model.hpp"
@@ -33,25 +33,25 @@ struct TrainingInputs {
 };
 
 /// Reads PLAN and the files it names. `started_ranks`: number of ranks that the plan must have; std::nullopt: any.
-Result<TrainingInputs> read_training_inputs(const Options& options, const Environment& environment,
+Result<TrainingInputs> read_training_inputs(const TrainOptions& options, const Environment& environment,
                                             std::optional<int> started_ranks);
 
-runtime::TrainerSettings trainer_settings(const Options& options);
+runtime::TrainerSettings trainer_settings(const TrainOptions& options);
 
 /// Warnings about what was asked for, on the rank that speaks.
-void warn_of_training_options(const Options& options, const Plan& plan, const Model& model,
+void warn_of_training_options(const TrainOptions& options, const Plan& plan, const Model& model,
                               const runtime::Samples& samples, const runtime::TrainerSettings& settings);
 
 /// The files that a run reads, which must not be overwritten.
-std::vector<std::string> files_of_run(const Options& options);
+std::vector<std::string> files_of_run(const TrainOptions& options);
 
 /// Collective: prints the header, "# plan.toml: ...", on rank 0.
-void print_training_header(const Options& options, const Plan& plan, const std::string& devices,
+void print_training_header(const TrainOptions& options, const Plan& plan, const std::string& devices,
                            const runtime::Trainer& trainer, runtime::Control& control);
 
 /// The objects that a rank trains with.
 struct TrainingRun {
-  const Options& options;
+  const TrainOptions& options;
   runtime::Control& control;  ///< control plane of the ranks of the plan
   runtime::Trainer& trainer;
   Checkpoints& checkpoints;
