@@ -139,7 +139,7 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
   if (nodes.device_kind == DeviceKind::gpu) {
     script.comment(slurm_gives_gpus(request, nodes)
                        ? "One GPU for each rank of a node"
-                       : "One GPU for each rank of a node; every rank sees all of them, for NVLink between them");
+                       : "One GPU for each rank of a node; the step has all of them, and each rank uses its own");
     // --gpus-per-node=TYPE:N would be refused by srun --gpus-per-task=1 ("with and without type identification").
     SAILOR_CHECK(nodes.gres_type.empty()
                      ? script.option("gpus-per-node", std::to_string(component.tasks_per_node))

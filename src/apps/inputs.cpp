@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cluster/gpu_counts.hpp"
 #include "cluster/host_list.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
@@ -25,6 +26,13 @@ Option cluster_file() {
 Option required_profile() {
   Option option = profile_store();
   option.help += "; see sailor-profile";
+  return option;
+}
+
+Option catalogue_or_counts() {
+  Option option = gpus_file();
+  option.value_name = "FILE|NxM:TYPE";
+  option.help += "; or, instead of a cluster, the GPUs that there are, as for sailor-plan: 16x4:GH200-96";
   return option;
 }
 
@@ -54,6 +62,11 @@ Option gpu_type() {
 }
 
 }  // namespace shared
+
+std::string catalogue_file(const ClusterOptions& options, const Environment& environment) {
+  return are_gpu_counts(*options.gpus) ? profiles_folder(environment) + "/gpus.toml"
+                                       : gpus_file(options.gpus, environment);
+}
 
 Result<std::string> required(const AnyOptionValue& option) {
   if (option.has()) return option.text();
@@ -172,7 +185,13 @@ Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gp
 Result<std::optional<Cluster>> read_cluster(const ClusterOptions& options, const Environment& environment,
                                             const GpuCatalogue& gpus, const LiveQuestion& question) {
   Result<Cluster> cluster;
-  if (options.cluster.has()) {
+  if (are_gpu_counts(*options.gpus)) {
+    if (options.cluster.has() || options.partition.has())
+      return fail(ErrorCode::usage, "--gpus says which GPUs there are, and so does --cluster or --partition",
+                  "leave out one of them");
+    cluster = cluster_of_gpu_counts(*options.gpus, gpus);
+    if (!cluster) return fail(cluster.error());
+  } else if (options.cluster.has()) {
     cluster = load_cluster(*options.cluster, gpus);
     if (!cluster) return fail(cluster.error());
   } else if (options.partition.has()) {

@@ -21,18 +21,23 @@
 namespace sailor::apps {
 
 namespace shared {
-Option cluster_file();      ///< --cluster FILE
-Option required_profile();  ///< --profile STORE, with what happens when it is missing
-Option measured_only();     ///< --measured-only
-Option reservation();       ///< --reservation NAME
-Option licenses();          ///< --licenses
-Option gpu_type();          ///< --gpu-type [NODES=]NAME, see gpu_type_rules()
+Option cluster_file();         ///< --cluster FILE
+Option required_profile();     ///< --profile STORE, with what happens when it is missing
+Option catalogue_or_counts();  ///< --gpus FILE|NxM:TYPE
+Option measured_only();        ///< --measured-only
+Option reservation();          ///< --reservation NAME
+Option licenses();             ///< --licenses
+Option gpu_type();             ///< --gpu-type [NODES=]NAME, see gpu_type_rules()
 }  // namespace shared
 
-/// The options that name the cluster: shared::cluster_file(), shared::partition().
+/// The options that name the cluster: shared::cluster_file(), shared::partition(), and shared::gpus_file(), which may
+/// also say the GPUs that there are (cluster/gpu_counts.hpp).
 struct ClusterOptions {
-  OptionValue<std::string> cluster, partition;
+  OptionValue<std::string> cluster, partition, gpus;
 };
+
+/// Path of the GPU catalogue: that of --gpus, unless this says which GPUs there are.
+std::string catalogue_file(const ClusterOptions& options, const Environment& environment);
 
 /// The value of a required option, as the user wrote it. Errors: usage, naming the option, if it is not given.
 Result<std::string> required(const AnyOptionValue& option);
@@ -83,8 +88,8 @@ std::vector<slurm::GpuRule> rules_of_plan(const Plan& plan, const GpuCatalogue& 
 Result<void> use_reservation(const std::string& reservation, const std::vector<std::string>& partitions,
                              Cluster& cluster);
 
-/// The cluster named by --cluster FILE, else read live from Slurm when --partition is given; std::nullopt without
-/// either. The partitions must exist, and those of a live cluster must be up.
+/// The cluster that --gpus describes, or named by --cluster FILE, else read live from Slurm when --partition is given;
+/// std::nullopt without either. The partitions must exist, and those of a live cluster must be up.
 Result<std::optional<Cluster>> read_cluster(const ClusterOptions& options, const Environment& environment,
                                             const GpuCatalogue& gpus, const LiveQuestion& question = {});
 

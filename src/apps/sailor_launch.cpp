@@ -68,14 +68,15 @@ CommandLine command_line(LaunchOptions& options) {
                            "TORCHELASTIC_RUN_ID, as torchrun does [default: none of them]",
                    .minimum = 1024,
                    .maximum = 65535}),
-           option(
-               options.torch_ranks,
-               {.name = "torch-ranks",
-                .value_name = "ORDER",
-                .help = "with --torch-port, how the program numbers ranks: as the plan, by pipeline, then stage "
-                        "(Megatron-Core with --use-tp-pp-dp-mapping); by stage, then pipeline (torchtitan, DeepSpeed)",
-                .default_value = "plan",
-                .choices = {"plan", "stage"}}),
+           option(options.torch_ranks,
+                  {.name = "torch-ranks",
+                   .value_name = "ORDER",
+                   .help = "with --torch-port, how the program numbers ranks: as the plan, by pipeline, then stage "
+                           "(Megatron-Core with --use-tp-pp-dp-mapping); by stage, then pipeline (Megatron-Core "
+                           "without it, torchtitan, "
+                           "DeepSpeed)",
+                   .default_value = "plan",
+                   .choices = {"plan", "stage"}}),
            option(options.write_node_facts,
                   {.name = "write-node-facts",
                    .value_name = "FILE",

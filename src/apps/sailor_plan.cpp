@@ -55,10 +55,13 @@ struct Inputs {
 };
 
 Result<Inputs> read_inputs(const PlanOptions& options, const Environment& environment) {
-  auto gpus = GpuCatalogue::load(planned_catalogue(options, environment));
+  auto gpus = GpuCatalogue::load(catalogue_file(options, environment));
   if (!gpus) return fail(gpus.error());
   auto model = find_model(*options.model, models_folder(options.models, environment));
   if (!model) return fail(model.error());
+  if (!model->unplanned.empty())
+    spdlog::warn("{}: plans and predictions know nothing of {}: tell the framework yourself", model->name,
+                 model->unplanned_text());
   auto profile = read_profile(options.profile, environment, planned_profile(options));
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster_input(options, environment, *gpus);

@@ -71,7 +71,7 @@ CommandLine command_line(ReportOptions& options) {
                    .help = "number format of a plan in the original's JSON [default: as sailor-simulate]",
                    .choices = precision_choices()}),
            option(options.measured_only, shared::measured_only()), option(options.models, shared::models_folder()),
-           option(options.gpus, shared::gpus_file())},
+           option(options.gpus, shared::catalogue_or_counts())},
       .examples = {{"sailor-report plan.toml --profile store", "plan.html: time, memory and cost of a plan"},
                    {"sailor-report plan.toml --profile store --cluster cluster.toml --pareto --output report.html",
                     "on the nodes of a cluster, beside other plans for them"},

@@ -83,7 +83,7 @@ CommandLine command_line(SimulateOptions& options) {
                 .choices = precision_choices()}),
            estimators.front(), estimators.back(), option(options.measured_only, shared::measured_only()),
            option(options.format, format), option(options.models, shared::models_folder()),
-           option(options.gpus, shared::gpus_file())},
+           option(options.gpus, shared::catalogue_or_counts())},
       .examples = {{"sailor-simulate plan.toml --profile store", "time, memory and cost of a plan"},
                    {"sailor-simulate plan.toml --profile store --cluster cluster.toml --format json",
                     "with the nodes of a cluster, for a program to read"},
@@ -277,7 +277,7 @@ Result<void> run(const SimulateOptions& options, const Environment& environment)
   if (!has_plan && !options.against.has())
     return fail(ErrorCode::usage, "PLAN is missing: plan file (plan.toml)",
                 "or compare with measured cases: --against CASES.toml");
-  auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
+  auto gpus = GpuCatalogue::load(catalogue_file(options, environment));
   if (!gpus) return fail(gpus.error());
   auto profile = read_profile(options.profile, environment,
                               has_plan && !options.profile.has() ? usual_profile(*options.plan) : "published");

@@ -36,8 +36,10 @@ Result<void> check_deepspeed(const Plan& plan, const Grid& grid, Ranks ranks) {
   return {};
 }
 
-std::vector<std::string> notes_of(const Grid& grid) {
+std::vector<std::string> notes_of(const Model& model, const Grid& grid) {
   std::vector<std::string> notes;
+  if (!model.unplanned.empty())
+    notes.push_back(fmt::format("the script gives the model what no plan says: {}", model.unplanned_text()));
   if (grid.pipeline_parallel > 1)
     notes.push_back(
         fmt::format("the script makes the pipeline: PipelineModule(layers, num_stages={}, "
@@ -71,7 +73,10 @@ Result<Handover> write_deepspeed(const Plan& plan, const Model& model, std::stri
   json["zero_optimization"]["stage"] = static_cast<int>(plan.optimizer_sharding);
   if (plan.job.precision == Precision::bf16) json["bf16"]["enabled"] = true;
   if (plan.job.precision == Precision::fp16) json["fp16"]["enabled"] = true;
-  return Handover{.body = json.dump(2) + "\n", .settings = {"--deepspeed_config"}, .notes = notes_of(*grid)};
+  return Handover{.body = json.dump(2) + "\n",
+                  .ranks_by_stage = true,
+                  .settings = {"--deepspeed_config"},
+                  .notes = notes_of(model, *grid)};
 }
 
 }  // namespace sailor::handover

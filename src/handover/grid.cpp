@@ -64,6 +64,10 @@ bool Grid::is_even() const {
   });
 }
 
+bool megatron_numbers_by_stage(const Grid& grid) {
+  return grid.pipeline_parallel > 1 && grid.data_parallel > 1 && grid.expert_parallel != grid.context_parallel;
+}
+
 tl::unexpected<Error> cannot_run(std::string_view framework, std::string_view what, std::string hint) {
   return fail(ErrorCode::unavailable, fmt::format("{} cannot run this: {}", framework, what), std::move(hint));
 }
@@ -125,7 +129,7 @@ Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::strin
   return {};
 }
 
-std::vector<std::string> header_lines(const Plan& plan, const Grid& grid, std::string_view writer) {
+std::vector<std::string> header_lines(const Plan& plan, const Model& model, const Grid& grid, std::string_view writer) {
   std::vector<std::string> lines{
       fmt::format("Written by {} from a plan for {} in {}: {}.", writer, plan.job.model, to_string(plan.job.precision),
                   describe(plan)),
@@ -136,6 +140,8 @@ std::vector<std::string> header_lines(const Plan& plan, const Grid& grid, std::s
                                 framework.empty() ? "sailor" : framework, plan.prediction->iteration_time.value(),
                                 plan.prediction->peak_memory / gib));
   }
+  if (!model.unplanned.empty())
+    lines.push_back(fmt::format("NOT WRITTEN HERE, say it to the framework yourself: {}.", model.unplanned_text()));
   return lines;
 }
 

@@ -36,6 +36,11 @@ struct Grid {
   [[nodiscard]] bool is_even() const;
 };
 
+/// Whether Megatron-Core must number ranks by stage, then pipeline, and not as the plan does (--use-tp-pp-dp-mapping):
+/// with that mapping initialize_model_parallel() demands as many replicas of the experts as of everything else, also of
+/// models without experts.
+bool megatron_numbers_by_stage(const Grid& grid);
+
 /// `framework` as it is called in messages. Errors: unavailable; the plan is no grid, or a chunk holds the final norm
 /// alone.
 Result<Grid> grid_of(const Plan& plan, const Model& model, std::string_view framework, std::string_view description);
@@ -52,8 +57,9 @@ tl::unexpected<Error> cannot_run(std::string_view framework, std::string_view wh
 Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::string_view framework,
                                   std::string_view format);
 
-/// Lines of a header, without comment signs: what the plan is, and what was predicted for which framework.
-std::vector<std::string> header_lines(const Plan& plan, const Grid& grid, std::string_view writer);
+/// Lines of a header, without comment signs: what the plan is, what was predicted for which framework, and what the
+/// model has that no plan says.
+std::vector<std::string> header_lines(const Plan& plan, const Model& model, const Grid& grid, std::string_view writer);
 /// Each line as a comment.
 std::string as_comment(const std::vector<std::string>& lines);
 

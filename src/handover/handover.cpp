@@ -15,16 +15,15 @@ struct Entry {
   std::string_view name;
   std::string_view description;
   std::string_view framework;
-  bool by_stage;  ///< numbers_ranks_by_stage()
   Result<Handover> (*write)(const Plan&, const Model&, std::string_view, Ranks);
 };
 
 constexpr std::array entries{
-    Entry{Format::megatron, "megatron", "megatron-core", "Megatron-Core", false, write_megatron},
-    Entry{Format::torchtitan, "torchtitan", "torch-fsdp", "torchtitan", true, write_torchtitan},
-    Entry{Format::torchtitan_toml, "torchtitan-toml", "torch-fsdp", "torchtitan", true, write_torchtitan_toml},
-    Entry{Format::deepspeed, "deepspeed", "megatron-deepspeed", "DeepSpeed", true, write_deepspeed},
-    Entry{Format::nemo, "nemo", "megatron-core", "NeMo", false, write_nemo}};
+    Entry{Format::megatron, "megatron", "megatron-core", "Megatron-Core", write_megatron},
+    Entry{Format::torchtitan, "torchtitan", "torch-fsdp", "torchtitan", write_torchtitan},
+    Entry{Format::torchtitan_toml, "torchtitan-toml", "torch-fsdp", "torchtitan", write_torchtitan_toml},
+    Entry{Format::deepspeed, "deepspeed", "megatron-deepspeed", "DeepSpeed", write_deepspeed},
+    Entry{Format::nemo, "nemo", "megatron-core", "NeMo", write_nemo}};
 
 const Entry& entry_of(Format format) {
   return *std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.format == format; });
@@ -47,8 +46,6 @@ std::optional<Format> parse_format(std::string_view name) {
 std::string_view description_of(Format format) { return entry_of(format).description; }
 
 std::string_view framework_of(Format format) { return entry_of(format).framework; }
-
-bool numbers_ranks_by_stage(Format format) { return entry_of(format).by_stage; }
 
 Result<Handover> hand_over(Format format, const Plan& plan, const Model& model, std::string_view writer, Ranks ranks) {
   return entry_of(format).write(plan, model, writer, ranks);

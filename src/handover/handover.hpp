@@ -29,9 +29,6 @@ std::optional<Format> parse_format(std::string_view name);
 std::string_view description_of(Format format);
 /// The framework as it is called in messages: "Megatron-Core".
 std::string_view framework_of(Format format);
-/// The framework numbers ranks by stage, then pipeline; otherwise by pipeline, then stage, as a plan does.
-bool numbers_ranks_by_stage(Format format);
-
 /// Where the framework's ranks run.
 enum class Ranks {
   in_plan_order,  ///< its rank r runs where the plan's rank r would: torchrun, srun
@@ -41,6 +38,7 @@ enum class Ranks {
 struct Handover {
   std::string header{};                 ///< lines of a comment: what `body` is, and how to use it; may be empty
   std::string body{};                   ///< commands of bash that set `array`, or the contents of a file
+  bool ranks_by_stage = false;          ///< the framework numbers ranks by stage, then pipeline; else as the plan does
   std::string array{};                  ///< "SAILOR_MEGATRON_ARGS"; empty: `body` is a file
   std::vector<std::string> settings{};  ///< names on the command line that the plan decides: "--micro-batch-size"
   std::vector<std::string> notes{};     ///< what the user has to do that the text cannot say

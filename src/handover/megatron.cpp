@@ -30,7 +30,8 @@ std::vector<Argument> parallelism(const Plan& plan, const Grid& grid) {
   else if (grid.virtual_stages > 1)
     arguments.push_back({"--num-virtual-stages-per-pipeline-rank", fmt::to_string(grid.virtual_stages)});
   // Ranks by pipeline, then stage, then tensor-parallel index, as in the plan; Megatron's own order is by stage first.
-  if (grid.pipeline_parallel > 1 && grid.data_parallel > 1) arguments.push_back({"--use-tp-pp-dp-mapping"});
+  if (grid.pipeline_parallel > 1 && grid.data_parallel > 1 && !megatron_numbers_by_stage(grid))
+    arguments.push_back({"--use-tp-pp-dp-mapping"});
   if (plan.optimizer_sharding == OptimizerSharding::zero1) arguments.push_back({"--use-distributed-optimizer"});
   // Sharding groups: of consecutive data-parallel ranks, as in the plan.
   if (const int groups = plan.sharding_groups(); groups > 1)
@@ -154,17 +155,30 @@ Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_vie
   return grid;
 }
 
-Result<Handover> write_megatron(const Plan& plan, const Model& model, std::string_view writer, Ranks /*ranks*/) {
+Result<void> check_megatron_order(const Plan& plan, const Grid& grid, Ranks ranks, std::string_view framework,
+                                  std::string_view format) {
+  if (ranks == Ranks::as_numbered || !megatron_numbers_by_stage(grid)) return {};
+  return check_order_by_stage(plan, grid, framework, format);
+}
+
+std::string megatron_order_text(const Grid& grid) {
+  return megatron_numbers_by_stage(grid) ? "Rank order: by stage, then pipeline, then context and tensor index."
+                                         : "Rank order: by pipeline, then stage, then context and tensor index.";
+}
+
+Result<Handover> write_megatron(const Plan& plan, const Model& model, std::string_view writer, Ranks ranks) {
   const auto grid = megatron_grid(plan, model, megatron_name);
   if (!grid) return fail(grid.error());
+  SAILOR_CHECK(check_megatron_order(plan, *grid, ranks, megatron_name, "megatron"));
   auto architecture = architecture_arguments(model, *grid, plan.job.precision);
   if (!architecture) return fail(architecture.error());
   const bool patterns = model.attention_sinks || (model.sliding_window > 0 && model.full_attention_period > 0);
   std::vector<std::string> lines{
       fmt::format("Arguments of Megatron-Core {} to {} (pretrain_gpt.py of Megatron-LM) for a plan of Sailor.",
                   patterns ? oldest_release_with_patterns : oldest_release, newest_release)};
-  const auto plan_lines = header_lines(plan, *grid, writer);
+  const auto plan_lines = header_lines(plan, model, *grid, writer);
   lines.insert(lines.end(), plan_lines.begin(), plan_lines.end());
+  if (grid->ranks() > 1) lines.push_back(megatron_order_text(*grid));
   lines.emplace_back("Source this file in bash, and add what a plan does not say: data, tokenizer, learning rate,");
   lines.emplace_back("--train-iters:");
   lines.emplace_back("  torchrun ... pretrain_gpt.py \"${SAILOR_MEGATRON_ARGS[@]}\" --train-iters N ...");
@@ -172,7 +186,10 @@ Result<Handover> write_megatron(const Plan& plan, const Model& model, std::strin
                                       {"batch", batch(plan, *grid)},
                                       {"precision and recomputation", precision_and_memory(plan, *grid)},
                                       {"model", *std::move(architecture)}};
-  Handover handover{.header = as_comment(lines), .array = "SAILOR_MEGATRON_ARGS", .settings = names_of(sections)};
+  Handover handover{.header = as_comment(lines),
+                    .ranks_by_stage = megatron_numbers_by_stage(*grid),
+                    .array = "SAILOR_MEGATRON_ARGS",
+                    .settings = names_of(sections)};
   // arguments.py requires it with tensor parallelism on every GPU before Blackwell.
   if (grid->tensor_parallel > 1) handover.body = "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   handover.body += as_array(handover.array, sections);

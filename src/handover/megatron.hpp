@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "handover/grid.hpp"
+#include "handover/handover.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
 
@@ -29,6 +30,12 @@ std::string pipeline_layout(const Grid& grid);
 
 /// Checks the grid and everything else but the architecture. Errors: unavailable.
 Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_view framework);
+
+/// Checks the order of ranks (megatron_numbers_by_stage()). Errors: those of check_order_by_stage().
+Result<void> check_megatron_order(const Plan& plan, const Grid& grid, Ranks ranks, std::string_view framework,
+                                  std::string_view format);
+/// The order of ranks, as a sentence for the header.
+std::string megatron_order_text(const Grid& grid);
 
 /// Lists what the model needs and Megatron-Core does not have, whoever configures it.
 std::vector<std::string> missing_in_core(const Model& model);

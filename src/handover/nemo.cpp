@@ -55,7 +55,7 @@ void add_parallelism(const Plan& plan, const Grid& grid, Overrides& overrides) {
   else
     overrides.add("trainer.strategy.pipeline_model_parallel_layout", pipeline_layout(grid));
   // Ranks by pipeline, then stage, then tensor-parallel index, as in the plan.
-  overrides.add_flag("trainer.strategy.use_tp_pp_dp_mapping", true);
+  overrides.add_flag("trainer.strategy.use_tp_pp_dp_mapping", !megatron_numbers_by_stage(grid));
   const bool sharded = plan.optimizer_sharding == OptimizerSharding::zero1;
   overrides.add_flag("optim.config.use_distributed_optimizer", sharded);
   overrides.add_flag("trainer.strategy.ddp.overlap_grad_reduce", grid.data_parallel > 1);
@@ -129,19 +129,22 @@ Result<Grid> nemo_grid(const Plan& plan, const Model& model) {
 
 }  // namespace
 
-Result<Handover> write_nemo(const Plan& plan, const Model& model, std::string_view writer, Ranks /*ranks*/) {
+Result<Handover> write_nemo(const Plan& plan, const Model& model, std::string_view writer, Ranks ranks) {
   const auto grid = nemo_grid(plan, model);
   if (!grid) return fail(grid.error());
+  SAILOR_CHECK(check_megatron_order(plan, *grid, ranks, nemo_name, "nemo"));
   std::vector<std::string> lines{
       fmt::format("Overrides of a recipe of NeMo {} to {} for a plan of Sailor.", oldest_nemo, newest_nemo)};
-  const auto plan_lines = header_lines(plan, *grid, writer);
+  const auto plan_lines = header_lines(plan, model, *grid, writer);
   lines.insert(lines.end(), plan_lines.begin(), plan_lines.end());
+  if (grid->ranks() > 1) lines.push_back(megatron_order_text(*grid));
   lines.push_back(fmt::format("Source this file in bash. Name a recipe of the family of {} (its sizes are the plan's),",
                               model.name));
   lines.push_back(fmt::format("and as trainer.num_nodes and trainer.devices what gives {} ranks:", plan.ranks()));
   lines.emplace_back("  nemo llm pretrain --factory RECIPE --yes trainer.num_nodes=N trainer.devices=G \\");
   lines.emplace_back("    \"${SAILOR_NEMO_ARGS[@]}\"");
-  Handover handover{.header = as_comment(lines), .array = "SAILOR_NEMO_ARGS"};
+  Handover handover{
+      .header = as_comment(lines), .ranks_by_stage = megatron_numbers_by_stage(*grid), .array = "SAILOR_NEMO_ARGS"};
   if (grid->tensor_parallel > 1) handover.body = "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   handover.body += handover.array + "=(\n";
   Overrides overrides;

@@ -94,8 +94,9 @@ std::vector<std::vector<std::string>> modules(const Grid& grid, std::string_view
   return parts;
 }
 
-std::vector<std::string> header(const Plan& plan, const Settings& settings, std::string_view writer) {
-  std::vector<std::string> lines = header_lines(plan, settings.grid, writer);
+std::vector<std::string> header(const Plan& plan, const Model& model, const Settings& settings,
+                                std::string_view writer) {
+  std::vector<std::string> lines = header_lines(plan, model, settings.grid, writer);
   if (plan.optimizer_sharding == OptimizerSharding::zero1 && settings.shard > 1)
     lines.emplace_back("FSDP shards gradients, too, so that it needs no more memory than the plan's ZeRO-1.");
   if (settings.grid.pipeline_parallel > 1 && settings.grid.data_parallel > 1)
@@ -145,7 +146,7 @@ Result<Handover> write_torchtitan_toml(const Plan& plan, const Model& model, std
   const auto settings = settings_of(plan, model, ranks);
   if (!settings) return fail(settings.error());
   std::vector<std::string> lines{"Sections of a configuration of torchtitan 0.2 for a plan of Sailor."};
-  const auto more = header(plan, *settings, writer);
+  const auto more = header(plan, model, *settings, writer);
   lines.insert(lines.end(), more.begin(), more.end());
   lines.push_back(fmt::format("Put them into a file with [model] ({}), data and optimizer.", model_text(model)));
   if (settings->fp8) {
@@ -168,7 +169,7 @@ Result<Handover> write_torchtitan_toml(const Plan& plan, const Model& model, std
   }
   text += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n",
                       settings->grid.recompute == Recompute::full ? "full" : "none");
-  Handover handover{.header = as_comment(lines), .body = {}};
+  Handover handover{.header = as_comment(lines), .body = {}, .ranks_by_stage = true};
   if (settings->fp8) {
     text += "\n[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n";  // the head stays in bf16
     handover.notes.emplace_back(
@@ -187,13 +188,15 @@ Result<Handover> write_torchtitan(const Plan& plan, const Model& model, std::str
                       "use --format torchtitan-toml (0.2), or plan with --precision bf16 and register a configuration "
                       "with the converter");
   std::vector<std::string> lines{"Overrides of a configuration of torchtitan 0.3 for a plan of Sailor."};
-  const auto more = header(plan, *settings, writer);
+  const auto more = header(plan, model, *settings, writer);
   lines.insert(lines.end(), more.begin(), more.end());
   lines.push_back("Source this file in bash. Name a registered configuration of");
   lines.push_back(model_text(model) + "; overrides of your own go before the array:");
   lines.emplace_back("  torchrun ... -m torchtitan.train --module M --config C \"${SAILOR_TORCHTITAN_ARGS[@]}\"");
-  Handover handover{
-      .header = as_comment(lines), .array = "SAILOR_TORCHTITAN_ARGS", .settings = {"activation-checkpoint:"}};
+  Handover handover{.header = as_comment(lines),
+                    .ranks_by_stage = true,
+                    .array = "SAILOR_TORCHTITAN_ARGS",
+                    .settings = {"activation-checkpoint:"}};
   std::string text = handover.array + "=(\n";
   if (settings->grid.pipeline_parallel > 1) {
     std::vector<std::string> parts;

@@ -26,7 +26,6 @@ using nlohmann::json;
 constexpr std::array ignored_keys{"architectures",
                                   "attention_dropout",
                                   "attn_implementation",
-                                  "attn_logit_softcapping",
                                   "attn_pdrop",
                                   "auto_map",
                                   "bos_token_id",
@@ -39,7 +38,6 @@ constexpr std::array ignored_keys{"architectures",
                                   "embedding_initializer_range",
                                   "eos_token_id",
                                   "experts_per_token",
-                                  "final_logit_softcapping",
                                   "hidden_dropout",
                                   "hidden_dropout_prob",
                                   "id2label",
@@ -53,8 +51,6 @@ constexpr std::array ignored_keys{"architectures",
                                   "layerdrop",
                                   "model_type",
                                   "n_ctx",
-                                  "n_group",
-                                  "norm_topk_prob",
                                   "output_attentions",
                                   "output_hidden_states",
                                   "output_router_logits",
@@ -62,39 +58,53 @@ constexpr std::array ignored_keys{"architectures",
                                   "prefix",
                                   "pretraining_tp",
                                   "problem_type",
-                                  "query_pre_attn_scalar",
                                   "reorder_and_upcast_attn",
                                   "resid_pdrop",
                                   "return_dict",
                                   "rope_interleave",
                                   "rope_local_base_freq",
-                                  "rope_parameters",
-                                  "rope_scaling",
                                   "rotary_emb_base",
-                                  "rotary_pct",
-                                  "routed_scaling_factor",
-                                  "router_aux_loss_coef",
                                   "router_jitter_noise",
-                                  "scale_attn_by_inverse_layer_idx",
-                                  "scoring_func",
                                   "seq_aux",
                                   "summary_activation",
                                   "summary_first_dropout",
                                   "summary_proj_to_labels",
                                   "summary_type",
                                   "summary_use_proj",
-                                  "swiglu_alpha",
-                                  "swiglu_limit",
                                   "task_specific_params",
-                                  "topk_group",
-                                  "topk_method",
                                   "torch_dtype",
                                   "transformers_version",
                                   "use_bidirectional_attention",
                                   "use_cache",
-                                  "use_parallel_residual",
-                                  "aux_loss_alpha",
                                   "ep_size"};
+
+/// Keys that change what is computed and nothing that plans count, with the value that changes nothing.
+struct UnplannedKey {
+  std::string_view key;
+  std::string_view neutral{};  ///< as JSON; empty: only null
+  bool of_training = false;
+};
+constexpr std::array unplanned_keys{
+    UnplannedKey{.key = "rope_scaling"},
+    UnplannedKey{.key = "attn_logit_softcapping"},
+    UnplannedKey{.key = "final_logit_softcapping"},
+    UnplannedKey{.key = "query_pre_attn_scalar"},
+    UnplannedKey{.key = "rotary_pct", .neutral = "1.0"},
+    UnplannedKey{.key = "use_parallel_residual", .neutral = "false"},
+    UnplannedKey{.key = "scale_attn_by_inverse_layer_idx", .neutral = "false"},
+    UnplannedKey{.key = "swiglu_alpha"},
+    UnplannedKey{.key = "swiglu_limit"},
+    UnplannedKey{.key = "scoring_func", .neutral = "\"softmax\""},
+    UnplannedKey{.key = "topk_method", .neutral = "\"greedy\""},
+    UnplannedKey{.key = "n_group", .neutral = "1"},
+    UnplannedKey{.key = "topk_group", .neutral = "1"},
+    UnplannedKey{.key = "norm_topk_prob", .neutral = "true"},
+    UnplannedKey{.key = "routed_scaling_factor", .neutral = "1.0"},
+    UnplannedKey{.key = "num_nextn_predict_layers", .neutral = "0"},
+    UnplannedKey{.key = "router_aux_loss_coef", .neutral = "0.0", .of_training = true},
+    UnplannedKey{.key = "aux_loss_alpha", .neutral = "0.0", .of_training = true},
+    UnplannedKey{.key = "quantization_config", .of_training = true},
+};
 
 /// A family of models: what its files leave out, and how its blocks are built.
 struct Family {
@@ -234,7 +244,34 @@ double rotary_base_of(Config& config) {
     const json& rope = config.object().at("rope_parameters");
     if (rope.contains("rope_theta") && rope.at("rope_theta").is_number()) base = rope.at("rope_theta").get<double>();
   }
+  if (!(base > 0.0)) config.reject(ErrorCode::invalid_input, fmt::format("rope_theta is {} but must be above 0", base));
   return base;
+}
+
+/// Whether rotary positions are not scaled: {"rope_type": "default"}, or without a type.
+bool is_unscaled(const json& rope) {
+  if (!rope.is_object()) return false;
+  for (const char* key : {"rope_type", "type"})
+    if (rope.contains(key)) return rope.at(key) == "default";
+  return !rope.contains("factor");
+}
+
+void read_unplanned(Config& config, Model& model) {
+  for (const UnplannedKey& known : unplanned_keys) {
+    const std::string key(known.key);
+    config.note(key);
+    if (!config.has(key)) continue;
+    const json& value = config.object().at(key);
+    if (!known.neutral.empty() && value == json::parse(known.neutral)) continue;
+    if (key == "rope_scaling" && !value.is_object())
+      config.reject(ErrorCode::invalid_input, fmt::format("key '{}' is {} but must be an object", key, value.dump()));
+    if (key == "rope_scaling" && is_unscaled(value)) continue;
+    if (key == "query_pre_attn_scalar" && value == model.head_width()) continue;
+    model.unplanned.push_back({.key = key, .value = value.dump(), .of_training = known.of_training});
+  }
+  config.note("rope_parameters");
+  if (config.has("rope_parameters") && !is_unscaled(config.object().at("rope_parameters")))
+    model.unplanned.push_back({.key = "rope_parameters", .value = config.object().at("rope_parameters").dump()});
 }
 
 void read_activation(Config& config, const std::string& key, const Family& family, Model& model) {
@@ -301,7 +338,6 @@ void read_experts_of(Config& config, const std::string& type, Model& model) {
     experts.shared_feed_forward = config.size_or("n_shared_experts", 0, 0) * experts.feed_forward;
     experts.first_dense = config.size_or("first_k_dense_replace", 0, 0);
     if (config.size_or("moe_layer_freq", 1) != 1) config.not_understood("moe_layer_freq other than 1");
-    config.note("num_nextn_predict_layers");  // transformers leaves multi-token prediction out, too
   } else if (type.starts_with("qwen")) {
     experts.period = config.size_or("decoder_sparse_step", 1);
     config.expect_nothing("mlp_only_layers", "blocks without experts at places of their own");
@@ -426,6 +462,7 @@ Result<Model> parse_hugging_face_config(std::string_view text, std::string_view 
   else
     read_modern(config, *family, model);
   if (model.embedding_width == 0) model.embedding_width = model.hidden;
+  read_unplanned(config, model);
 
   if (model.head_size == 0 && model.latent.key_value_rank == 0 && model.hidden % model.attention_heads != 0)
     config.reject(ErrorCode::invalid_input, fmt::format("the hidden size ({}) is not divisible by the attention heads "

@@ -93,6 +93,12 @@ int Model::window(int block) const {
   return sees_all ? 0 : sliding_window;
 }
 
+std::string Model::unplanned_text() const {
+  std::vector<std::string> texts;
+  for (const UnplannedSetting& setting : unplanned) texts.push_back(fmt::format("{} = {}", setting.key, setting.value));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
 std::vector<std::pair<std::string_view, int>> Model::feed_forward_widths() const {
   std::vector<std::pair<std::string_view, int>> widths{{"feed_forward", feed_forward}};
   if (experts.count > 0) widths.emplace_back("experts.feed_forward", experts.feed_forward);
@@ -242,6 +248,8 @@ Result<void> check_trainable(const Model& model) {
   note(model.learned_positions > 0 && model.learned_positions != model.max_sequence_length,
        fmt::format("a position table of {} rows for sequences of {}", model.learned_positions,
                    model.max_sequence_length));
+  for (const UnplannedSetting& setting : model.unplanned)
+    note(!setting.of_training, fmt::format("{} = {}", setting.key, setting.value));
   if (beyond.empty()) return {};
   return fail(
       ErrorCode::unavailable,

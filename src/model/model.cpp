@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <system_error>
 
 #include "core/files.hpp"
 #include "core/text.hpp"
@@ -191,6 +192,10 @@ Result<std::vector<Model>> load_models(const fs::path& folder) {
 
 Result<Model> find_model(const std::string& name_or_path, const fs::path& folder) {
   if (name_or_path.ends_with(".toml") || name_or_path.ends_with(".json")) return load_model(name_or_path);
+  // A folder of Hugging Face's.
+  if (std::error_code code;
+      name_or_path.find('/') != std::string::npos && fs::is_regular_file(fs::path(name_or_path) / "config.json", code))
+    return load_model((fs::path(name_or_path) / "config.json").string());
   const auto files = files_of(folder);
   if (!files) return fail(files.error());
   std::vector<std::string> names;

@@ -63,6 +63,13 @@ struct LatentAttention {
   int value = 0;
 };
 
+/// What the file of a model says besides: it changes what is computed, but nothing that plans count or predict.
+struct UnplannedSetting {
+  std::string key{};         ///< "rope_scaling"
+  std::string value{};       ///< as JSON
+  bool of_training = false;  ///< a choice for the training; else the model would be another one without it
+};
+
 /// A decoder-only transformer, as a TOML file of `profiles/models/` describes it.
 struct Model {
   std::string name;
@@ -103,7 +110,10 @@ struct Model {
                                   ///< none
   Experts experts;
   LatentAttention latent;
+  std::vector<UnplannedSetting> unplanned;  ///< only of Hugging Face's config.json
 
+  /// "rope_scaling = {...}, n_group = 8"; "" where nothing is unplanned.
+  [[nodiscard]] std::string unplanned_text() const;
   [[nodiscard]] int head_width() const { return head_size > 0 ? head_size : hidden / attention_heads; }
   [[nodiscard]] bool has_gate() const { return gated || activation == Activation::swiglu; }
   /// Widths over all heads: queries, keys, values as attention gets them, and attention's output.

@@ -16,6 +16,7 @@
 #include "planner/each_recompute.hpp"
 #include "planner/exhaustive.hpp"
 #include "planner/full_search.hpp"
+#include "planner/limits.hpp"
 #include "planner/linked.hpp"
 #include "planner/paper/search.hpp"
 #include "planner/parts.hpp"
@@ -37,19 +38,6 @@ constexpr std::size_t min_kept = 10;
 constexpr int max_devices_of_parts = 64;
 constexpr double most_gained = 1.3;
 constexpr std::uint64_t work_on_parts = 50'000;
-
-/// "12.3% more than", or "50 times" where a percentage says little; `ratio`: needed over allowed.
-std::string excess(double ratio) {
-  if (!std::isfinite(ratio)) return "more than";
-  return ratio < 10.0 ? fmt::format("{:.1f}% more than", 100.0 * (ratio - 1.0)) : fmt::format("{:.3g} times", ratio);
-}
-
-/// The same for a value that is `ratio` times too small.
-std::string shortfall(double ratio) {
-  if (!std::isfinite(ratio)) return "less than";
-  return ratio < 10.0 ? fmt::format("{:.1f}% less than", 100.0 * (1.0 - 1.0 / ratio))
-                      : fmt::format("{:.3g} times less than", ratio);
-}
 
 Result<void> check_request(const Request& request, const simulator::Environment& env) {
   if (env.cluster == nullptr) return fail(ErrorCode::invalid_input, "planning needs a cluster");
@@ -461,7 +449,6 @@ class Search {
   }
 
   Error nothing_found(const SolutionPool& solutions) const {
-    const Limits& limits = request_.limits;
     if (result_.stop == Stop::time_limit)
       return {ErrorCode::infeasible,
               fmt::format("no plan was found within --time-limit {} s, of {} looked at", request_.effort.time->value(),
@@ -470,26 +457,9 @@ class Search {
     if (result_.stop == Stop::interrupted)
       return {ErrorCode::infeasible, "no plan was found before the interruption", "let it search longer"};
     if (solutions.fastest()) {
-      std::vector<std::string> reasons;
-      const double fastest = solutions.fastest()->value();
-      if (limits.throughput && fastest * *limits.throughput > 1.0)
-        reasons.push_back(fmt::format("the fastest plan reaches {:.4g} iterations/s, {} the {:.4g} asked for",
-                                      1.0 / fastest, shortfall(fastest * *limits.throughput), *limits.throughput));
-      if (limits.wall_time && fastest * *request_.iterations > limits.wall_time->value())
-        reasons.push_back(fmt::format("the fastest plan takes {} for {:.6g} iterations, {} the {} allowed",
-                                      format_time(Seconds(fastest * *request_.iterations)), *request_.iterations,
-                                      excess(fastest * *request_.iterations / limits.wall_time->value()),
-                                      format_time(*limits.wall_time)));
-      if (limits.cost && *solutions.cheapest() > *limits.cost)
-        reasons.push_back(fmt::format(
-            "the cheapest plan costs {} per iteration, {} the {} allowed", format_usd(*solutions.cheapest()),
-            excess(solutions.cheapest()->value() / limits.cost->value()), format_usd(*limits.cost)));
-      if (limits.node_hours) {
-        const double least = *solutions.min_node_seconds() / 3600.0 * *request_.iterations;
-        if (least > *limits.node_hours)
-          reasons.push_back(fmt::format("the most frugal plan takes {:.4g} node-hours, {} the {:.4g} allowed", least,
-                                        excess(least / *limits.node_hours), *limits.node_hours));
-      }
+      std::vector<std::string> reasons = missed_limits(request_, {.fastest = *solutions.fastest(),
+                                                                  .cheapest = *solutions.cheapest(),
+                                                                  .min_node_seconds = solutions.min_node_seconds()});
       if (reasons.empty()) reasons.push_back("plans were found, but none keeps all limits and pins together");
       return {ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
               "relax that limit, or give more devices"};
@@ -544,6 +514,10 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
   };
   auto found =
       needs_each_recompute(request, environment.framework) ? search_each_recompute(request, search) : search(request);
+  if (!found && found.error().code == ErrorCode::infeasible)
+    found = search_beside_limits(request, found.error(), [&](const Request& free) {
+      return needs_each_recompute(free, environment.framework) ? search_each_recompute(free, search) : search(free);
+    });
   if (found && found->not_priced > 0)
     found->left_out.push_back(
         fmt::format("{}: {}", plural(static_cast<std::size_t>(found->not_priced), "plan"), found->why_not_priced));

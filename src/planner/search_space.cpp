@@ -103,6 +103,16 @@ class SpaceMaker {
       return fail(ErrorCode::usage, fmt::format("--pin data_parallel={} is more than the {} sequences of an "
                                                 "iteration",
                                                 *pins.data_parallel, job.global_batch));
+    if (const int micro_batch = pins.micro_batch.value_or(1);
+        pins.data_parallel && env_.framework.uniformity.pipelines_alike &&
+        job.global_batch % (std::int64_t{*pins.data_parallel} * micro_batch) != 0)
+      return fail(
+          ErrorCode::usage,
+          fmt::format("--pin data_parallel={}{}: the {} sequences of an iteration cannot be divided evenly, as "
+                      "framework {} needs",
+                      *pins.data_parallel, pins.micro_batch ? fmt::format(" with micro_batch={}", micro_batch) : "",
+                      job.global_batch, env_.framework.name),
+          "pin a divisor of the global batch, or plan with --framework sailor");
     if (pins.tensor_parallel)
       if (const auto possible = check_division(*pins.tensor_parallel, 1); !possible)
         return fail(ErrorCode::usage,

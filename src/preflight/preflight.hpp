@@ -96,6 +96,13 @@ struct StartAnswer {
 };
 
 /// Answers of the system. std::nullopt: it was not asked.
+/// Whether the framework of a plan, other than Sailor's own, can run it.
+struct FrameworkAnswer {
+  std::string framework{};  ///< as it is called: "Megatron-Core"
+  std::string trainer{};    ///< sailor-submit --trainer; empty: Sailor starts no such jobs
+  Result<void> can_run{};
+};
+
 struct Answers {
   std::int64_t now_unix_s = 0;
   Identity identity;
@@ -109,6 +116,7 @@ struct Answers {
   std::optional<Error> not_simulated{};   ///< why the simulator did not say
   std::optional<Result<ProgramAbilities>> program{};  ///< what it says that it can run; std::nullopt for the program of
                                                       ///< somebody else
+  std::optional<FrameworkAnswer> framework{};  ///< of a plan that is not for sailor-train, which then is not asked
 };
 
 /// The input of all checks.

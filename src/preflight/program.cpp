@@ -160,6 +160,19 @@ std::vector<Check> check_program(const Subject& subject) {
   const TrainingProgram& program = subject.job.program;
   Check check{.name = "program", .outcome = Outcome::not_checked, .what = {}, .remedy = {}};
   if (program.path.empty() || subject.plan == nullptr) return {};
+  if (const auto& answer = subject.answers.framework) {
+    if (answer->trainer.empty()) {
+      check.what = fmt::format("the plan is for {}: what that can run is not known", answer->framework);
+    } else if (answer->can_run) {
+      check.outcome = Outcome::ok;
+      check.what = fmt::format("{} can run the plan (sailor-submit --trainer {})", answer->framework, answer->trainer);
+    } else {
+      check.outcome = Outcome::fail;
+      check.what = answer->can_run.error().what;
+      check.remedy = answer->can_run.error().hint;
+    }
+    return {check};
+  }
   if (!subject.answers.program) {
     check.what = fmt::format("{} is not Sailor's: what it can run is not known", program.path.string());
     return {check};

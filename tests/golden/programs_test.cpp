@@ -151,6 +151,7 @@ TEST_F(Programs, PlanJsonSaysWhatWasAskedAndHowGoodTheAnswerIs) {
   EXPECT_EQ(json.at("bound").at("unit"), "usd_per_iteration");
   for (const char* key : {"found", "bound", "gap"}) EXPECT_TRUE(json.at("bound").contains(key)) << key;
   ASSERT_LE(json.at("plans").size(), 2U);
+  EXPECT_LE(json.at("bound").at("bound").get<double>(), json.at("plans")[0].at("cost_usd_per_iteration").get<double>());
   EXPECT_TRUE(json.at("plans")[0].contains("memory_headroom"));
   EXPECT_GE(json.at("explanation").size(), 4U);
 }

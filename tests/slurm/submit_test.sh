@@ -143,6 +143,7 @@ says_that_there_was_nothing_to_do() {
   expect_in "$(cat said)" 'COMPLETED' 'nothing to do: 5 of 5 iterations are done'
 }
 fails_when_the_job_is_cancelled() {
+  rm -f said id # of the tests before
   job small.toml cancelled --program ./sleeps --wait >id 2>said &
   local waiting=$!
   eventually grep -q RUNNING said
@@ -151,6 +152,7 @@ fails_when_the_job_is_cancelled() {
   expect_in "$(cat said)" 'error: job ' 'CANCELLED'
 }
 stops_waiting_on_ctrl_c() {
+  rm -f said id # of the tests before
   # A shell's background jobs ignore Ctrl-C.
   env --default-signal=INT "$submit" small.toml --run-directory waiting --data corpus --iterations 5 \
     --mpi none --program ./sleeps --wait >id 2>said &

@@ -1,11 +1,11 @@
 // --gpus 16x4:GH200-96: the cluster that it describes, and the errors of malformed values.
-#include "apps/plan/gpu_counts.hpp"
+#include "cluster/gpu_counts.hpp"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace sailor::apps {
+namespace sailor {
 namespace {
 
 GpuCatalogue catalogue() {
@@ -44,6 +44,8 @@ TEST(GpuCounts, AreNoPathOfACatalogue) {
   EXPECT_TRUE(are_gpu_counts("16x4:GH200-96"));
   EXPECT_TRUE(are_gpu_counts("16x4"));  // mistakes that are explained
   EXPECT_TRUE(are_gpu_counts("32:H100-80"));
+  EXPECT_TRUE(are_gpu_counts("0x4:GH200-96"));
+  EXPECT_FALSE(are_gpu_counts("16"));
   EXPECT_FALSE(are_gpu_counts("gpus.toml"));
   EXPECT_FALSE(are_gpu_counts(""));
 }
@@ -60,4 +62,4 @@ TEST(GpuCounts, NameWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace sailor::apps
+}  // namespace sailor

@@ -401,5 +401,33 @@ TEST(Handover, ContextAndExpertParallelismReachMegatronAndNoOtherThatCannotSayTh
   expect_refused(Format::deepspeed, plan, model, "context or expert parallelism", "megatron");
 }
 
+// initialize_model_parallel() of Megatron-Core 0.13 to 0.16: order.endswith("pp") or pipeline_model_parallel_size == 1
+// or expert_data_parallel_size == data_parallel_size, where the experts' replicas are world / (tp x ep x pp).
+TEST(Handover, MegatronNumbersRanksAsItsExpertGroupsDemand) {
+  const Model model = find_model("mixtral-8x7b", source / "profiles/models").value();
+  for (const auto& [context, experts, by_stage] :
+       {std::tuple(1, 1, false), std::tuple(1, 4, true), std::tuple(2, 1, true), std::tuple(2, 2, false)}) {
+    SCOPED_TRACE(fmt::format("context {}, experts {}", context, experts));
+    Plan plan = llama_plan({17, 34}, 4, 2);
+    plan.job.model = model.name;
+    plan.context_parallel = context;
+    plan.expert_parallel = experts;
+    for (const Format format : {Format::megatron, Format::nemo}) {
+      const auto handover = hand_over(format, plan, model, "a test");
+      ASSERT_TRUE(handover) << handover.error().message();
+      EXPECT_EQ(handover->ranks_by_stage, by_stage);
+      EXPECT_NE(handover->header.find(by_stage ? "by stage, then pipeline" : "by pipeline, then stage"),
+                std::string::npos);
+    }
+    EXPECT_EQ(arguments_of(written(Format::megatron, plan, model)).contains("--use-tp-pp-dp-mapping"), !by_stage);
+    EXPECT_EQ(overrides_of(written(Format::nemo, plan, model)).at("trainer.strategy.use_tp_pp_dp_mapping"),
+              by_stage ? "False" : "True");
+    // By stage, rank r of another program would not run where the plan's rank r does: among equal GPUs only.
+    plan.pipelines[0].stages[1].gpu = "A100-80";
+    EXPECT_EQ(hand_over(Format::megatron, plan, model, "a test").has_value(), !by_stage);
+    EXPECT_TRUE(hand_over(Format::megatron, plan, model, "a test", Ranks::as_numbered));
+  }
+}
+
 }  // namespace
 }  // namespace sailor::handover

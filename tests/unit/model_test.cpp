@@ -49,6 +49,36 @@ std::string config_error(const std::string& from, const std::string& to) {
   return model ? "" : model.error().message();
 }
 
+// What changes the results and no plan is kept by its name; what is as usual is not.
+TEST(HuggingFaceConfig, WhatNoPlanSaysIsNamed) {
+  const auto named = [](const std::string& more) {
+    std::string text(small_mixtral);
+    text.insert(text.find("\"torch_dtype\""), more + (more.empty() ? "" : ", "));
+    const auto model = parse_hugging_face_config(text, "config.json");
+    EXPECT_TRUE(model.has_value()) << model.error().message();
+    return model ? *model : Model{};
+  };
+  EXPECT_EQ(named("").unplanned_text(), "");
+  EXPECT_EQ(
+      named(R"("rope_scaling": null, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6})").unplanned_text(),
+      "");
+  EXPECT_EQ(named(R"("norm_topk_prob": true, "routed_scaling_factor": 1, "n_group": null)").unplanned_text(), "");
+  const Model scaled = named(R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})");
+  EXPECT_EQ(scaled.unplanned_text(), R"(rope_scaling = {"factor":8.0,"rope_type":"llama3"})");
+  const auto trainable = check_trainable(scaled);
+  ASSERT_FALSE(trainable);
+  EXPECT_NE(trainable.error().what.find("rope_scaling"), std::string::npos) << trainable.error().what;
+  // A choice of the training does not make it another model.
+  const Model balanced = named(R"("router_aux_loss_coef": 0.02)");
+  EXPECT_EQ(balanced.unplanned_text(), "router_aux_loss_coef = 0.02");
+  EXPECT_TRUE(check_trainable(balanced));
+  EXPECT_EQ(named(R"("scoring_func": "sigmoid", "num_nextn_predict_layers": 1)").unplanned_text(),
+            "scoring_func = \"sigmoid\", num_nextn_predict_layers = 1");
+  EXPECT_NE(config_error("1000000.0", "-1").find("rope_theta is -1"), std::string::npos);
+  EXPECT_NE(config_error("\"sliding_window\": null", "\"rope_scaling\": 8").find("must be an object"),
+            std::string::npos);
+}
+
 TEST(HuggingFaceConfig, MixtralIsReadWithItsExperts) {
   const auto model = parse_hugging_face_config(small_mixtral, "config.json");
   ASSERT_TRUE(model.has_value()) << model.error().message();

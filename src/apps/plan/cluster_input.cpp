@@ -7,7 +7,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
-#include "apps/plan/gpu_counts.hpp"
+#include "cluster/gpu_counts.hpp"
 #include "cluster/node_filter.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
@@ -17,11 +17,6 @@
 #include "slurm/reservations.hpp"
 
 namespace sailor::apps {
-
-std::string planned_catalogue(const PlanOptions& options, const Environment& environment) {
-  return are_gpu_counts(*options.gpus) ? profiles_folder(environment) + "/gpus.toml"
-                                       : gpus_file(options.gpus, environment);
-}
 
 std::string planned_profile(const PlanOptions& options) {
   if (options.profile.has()) return *options.profile;

@@ -24,8 +24,6 @@ struct ClusterInput {
   std::vector<std::string> left_out;  ///< unknown facts, and nodes of the partitions that no plan can use
 };
 
-/// Path of the GPU catalogue; --gpus may describe a cluster instead (gpu_counts.hpp).
-std::string planned_catalogue(const PlanOptions& options, const Environment& environment);
 /// --profile; if it is not given, `published` when --gpus describes a cluster, else "".
 std::string planned_profile(const PlanOptions& options);
 

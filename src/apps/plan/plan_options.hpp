@@ -51,7 +51,6 @@ struct PlanOptions : CommonOptions, PlanInputOptions, ProgramOptions {
   OptionValue<std::int64_t> watch_count;
   OptionValue<bool> watch;
 
-  OptionValue<std::string> gpus;
   OptionValue<bool> measured_only;
 };
 

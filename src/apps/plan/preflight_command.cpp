@@ -12,6 +12,7 @@
 #include "apps/simulate/plan_input.hpp"
 #include "apps/training_program.hpp"
 #include "core/output_fit.hpp"
+#include "handover/handover.hpp"
 #include "plan/node_placement.hpp"
 #include "plan/plan_origin.hpp"
 #include "preflight/system.hpp"
@@ -44,6 +45,11 @@ std::optional<double> unix_time(std::string_view date) {
   if (!day.ok()) return std::nullopt;
   const auto days = std::chrono::sys_days(day).time_since_epoch().count();
   return 86400.0 * static_cast<double>(days) + 3600.0 * parts[3] + 60.0 * parts[4] + parts[5];
+}
+
+/// The framework that a plan is made for.
+std::string framework_of(const PlanOptions& options, const Plan& plan) {
+  return options.framework.given() || plan.origin.framework.empty() ? *options.framework : plan.origin.framework;
 }
 
 /// The value of an option, else of the variable that sbatch would read, as with sailor-submit.
@@ -83,6 +89,24 @@ Result<preflight::Job> job_of(const PlanOptions& options, const Environment& env
   return job;
 }
 
+/// Whether the framework that a plan is made for can run it; std::nullopt for Sailor's own, and where --program says
+/// what is to run.
+std::optional<preflight::FrameworkAnswer> framework_answer(const PlanOptions& options, const PreflightInput& input) {
+  if (input.plan == nullptr || input.model == nullptr || options.program.has()) return std::nullopt;
+  const std::string name = framework_of(options, *input.plan);
+  if (name == "sailor") return std::nullopt;
+  for (const std::string& trainer : handover::format_choices()) {
+    const handover::Format format = *handover::parse_format(trainer);
+    if (handover::description_of(format) != name) continue;
+    const auto written =
+        handover::hand_over(format, *input.plan, *input.model, "sailor-plan", handover::Ranks::as_numbered);
+    return preflight::FrameworkAnswer{.framework = std::string(handover::framework_of(format)),
+                                      .trainer = trainer,
+                                      .can_run = written ? Result<void>() : fail(written.error())};
+  }
+  return preflight::FrameworkAnswer{.framework = name};
+}
+
 /// Collects everything that must be queried from Slurm, the program and the file systems.
 preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, const Environment& environment) {
   preflight::Answers answers{.now_unix_s = preflight::now_unix_s(),
@@ -115,9 +139,7 @@ preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, c
 /// Predicts the plan again: the prediction in its file may be older than its last edit.
 void predict(const PlanOptions& options, const Environment& environment, const Profile& profile, const Model& model,
              const GpuCatalogue& gpus, const Cluster& cluster, Plan& plan, PreflightInput& input) {
-  const std::string name =
-      options.framework.given() || plan.origin.framework.empty() ? *options.framework : plan.origin.framework;
-  const auto framework = simulator::find_framework(name, frameworks_folder(environment));
+  const auto framework = simulator::find_framework(framework_of(options, plan), frameworks_folder(environment));
   if (!framework) return;
   const auto prediction = simulator::simulate(plan, {.model = model,
                                                      .profile = profile,
@@ -170,7 +192,8 @@ Result<std::vector<preflight::Check>> check_job(const PlanOptions& options, cons
                                                 const PreflightInput& input) {
   const auto job = job_of(options, environment, input);
   if (!job) return fail(job.error());
-  const preflight::Answers answers = ask(input, *job, environment);
+  preflight::Answers answers = ask(input, *job, environment);
+  answers.framework = framework_answer(options, input);
   return preflight::run_checks({.job = *job,
                                 .cluster = input.cluster.cluster,
                                 .gpus = input.gpus,
@@ -195,7 +218,7 @@ ordered_json preflight_to_json(const std::vector<preflight::Check>& checks) {
 
 Result<int> preflight_of_plan(const PlanOptions& options, const Environment& environment) {
   const std::string& path = *options.plan;
-  const auto gpus = GpuCatalogue::load(planned_catalogue(options, environment));
+  const auto gpus = GpuCatalogue::load(catalogue_file(options, environment));
   if (!gpus) return fail(gpus.error());
   auto plan = load_plan(path);
   if (!plan) return fail(plan.error());

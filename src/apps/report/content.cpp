@@ -75,7 +75,7 @@ Result<std::optional<Profile>> find_profile(const std::string& usual, const Repo
 /// Plan, model and profile of a plan file or run file.
 Result<ReportInputs> read_inputs(const std::string& path, const ReportOptions& options, const Environment& environment,
                                  ReportContent& content) {
-  auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
+  auto gpus = GpuCatalogue::load(catalogue_file(options, environment));
   if (!gpus) return fail(gpus.error());
   const auto from_run = is_hdf5(path);
   if (!from_run) return fail(from_run.error());

@@ -17,7 +17,7 @@
 namespace sailor::apps {
 
 struct ReportOptions : CommonOptions, PlanInputOptions {
-  OptionValue<std::string> input, output, profile, framework, trace, events, elastic_trace, gpus;
+  OptionValue<std::string> input, output, profile, framework, trace, events, elastic_trace;
   OptionValue<bool> pareto, measured_only;
 };
 

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "apps/inputs.hpp"
-#include "apps/plan/gpu_counts.hpp"
 #include "apps/plan/precision_choice.hpp"
+#include "cluster/gpu_counts.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"

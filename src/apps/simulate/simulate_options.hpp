@@ -9,7 +9,7 @@
 namespace sailor::apps {
 
 struct SimulateOptions : CommonOptions, PlanInputOptions {
-  OptionValue<std::string> plan, profile, framework, trace, trace_ranks, plot, against, format, gpus;
+  OptionValue<std::string> plan, profile, framework, trace, trace_ranks, plot, against, format;
   OptionValue<bool> copies, measured_only;
   // estimator_options()
   OptionValue<std::string> estimator, planner_faults;

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -322,6 +324,36 @@ void settle_nearness(const Surroundings& around, Submission& submission) {
   if (!says(request.extra_options, "--segment")) request.segment = near.segment;
 }
 
+/// Gives each rank the cores that the site file has for a GPU, where Slurm is not asked about the nodes.
+void choose_cores(const SubmitOptions& options, const Surroundings& around, Submission& submission) {
+  const GpuType& device = submission.devices.front();
+  if (options.cpus_per_rank.has() || device.kind == DeviceKind::cpu) return;
+  slurm::NodeRequest& asked = submission.request.nodes.front();
+  const slurm::NodeLayout* const layout = around.site.find_layout(device.name);
+  if (layout == nullptr || layout->cores.empty()) {
+    spdlog::warn(
+        "{}: Slurm is not asked about the nodes, and no site file has the cores of {}: each rank gets 1; see "
+        "--cpus-per-rank",
+        submission.path, device.name);
+    return;
+  }
+  int cores = std::numeric_limits<int>::max();
+  for (const slurm::CoreRange& range : layout->cores) cores = std::min(cores, range.last - range.first + 1);
+  asked.cpus_per_rank = cores;
+}
+
+/// A name for the job from the plan's model, which may be the path of a file: of mixtral/config.json "mixtral".
+std::string model_word(const std::string& model) {
+  const fs::path path = fs::path(model).lexically_normal();
+  std::string word = path.filename() == "config.json" && path.has_parent_path() ? path.parent_path().filename().string()
+                     : path.extension() == ".toml" || path.extension() == ".json" ? path.stem().string()
+                                                                                  : path.filename().string();
+  for (char& c : word)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && std::string_view("._-").find(c) == std::string_view::npos)
+      c = '-';
+  return word.empty() ? "model" : word;
+}
+
 /// Fills in the parts of the request that depend on the nodes, from the command line, else from the cluster.
 Result<void> settle_nodes(const SubmitOptions& options, const Environment& environment, const Surroundings& around,
                           Submission& submission) {
@@ -335,6 +367,7 @@ Result<void> settle_nodes(const SubmitOptions& options, const Environment& envir
     auto partition = find_partition(around.cluster ? &*around.cluster : nullptr, partitions, submission);
     if (!partition) return fail(partition.error());
     request.nodes.front().partition = *std::move(partition);
+    choose_cores(options, around, submission);
     // The nodes are not known: host memory for ranks on CPUs is left to the default of the partition.
     if (submission.devices.front().kind == DeviceKind::cpu) return {};
     return settle_memory(around, environment, submission);
@@ -401,7 +434,7 @@ Result<void> fill_request(const SubmitOptions& options, const Environment& envir
   }
   if (options.learning_rate.has()) request.learning_rate = *options.learning_rate;
   if (options.seed.has()) request.seed = *options.seed;
-  request.job_name = options.job_name.has() ? *options.job_name : "sailor-" + submission.plan.job.model;
+  request.job_name = options.job_name.has() ? *options.job_name : "sailor-" + model_word(submission.plan.job.model);
   request.account = *options.account;
   request.reservation = *options.reservation;
   request.qos = *options.qos;
@@ -551,6 +584,14 @@ Result<void> check_program(const SubmitOptions& options, const Environment& envi
   if (!gpus) return fail(gpus.error());
   const preflight::TrainingProgram& program = jobs.front().front().program;  // the same for all
   SAILOR_CHECK(check_controller(jobs.front().front()));
+  for (const std::vector<Submission>& all : jobs)
+    for (const Submission& one : all)
+      if (const std::string& made_for = one.plan.origin.framework;
+          one.request.runs_sailor_train && !made_for.empty() && made_for != "sailor")
+        spdlog::warn(
+            "{}: its time and memory were predicted for framework {}, and the job runs sailor-train; see "
+            "--trainer, or predict this with sailor-simulate --framework sailor",
+            one.path, made_for);
   const auto abilities = ask_about(program);
   if (!abilities) return {};
   if (!*abilities) {

@@ -33,7 +33,7 @@ struct SubmitOptions : CommonOptions, ClusterOptions, ProgramOptions {
   OptionValue<int> retries, stop_lead;
   // What this program does
   OptionValue<bool> dry_run, test_only, wait;
-  OptionValue<std::string> models, gpus;
+  OptionValue<std::string> models;
 };
 
 CommandLine submit_command_line(SubmitOptions& options);

@@ -172,7 +172,7 @@ Result<void> set_framework(const SubmitOptions& options, Submission& submission)
   SAILOR_CHECK(check_scripts(options, program.command));
   program.settings = std::move(settings->body);
   program.array = std::move(settings->array);
-  program.ranks_by_stage = handover::numbers_ranks_by_stage(format);
+  program.ranks_by_stage = settings->ranks_by_stage;
   if (options.torch_port.has()) program.port = *options.torch_port;
   submission.program.path = program.command.front();
   request.program = submission.program.path;

@@ -1,4 +1,4 @@
-#include "apps/plan/gpu_counts.hpp"
+#include "cluster/gpu_counts.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "core/text.hpp"
 #include "core/units.hpp"
 
-namespace sailor::apps {
+namespace sailor {
 
 namespace {
 
@@ -41,9 +41,8 @@ bool take(std::string_view& text, char wanted) {
 }  // namespace
 
 bool are_gpu_counts(std::string_view text) {
-  std::string_view rest = text;
-  constexpr int any = 1 << 30;
-  if (!take_count(rest, any) || (rest.front() != 'x' && rest.front() != ':')) return false;
+  const std::size_t end = text.find_first_not_of("0123456789");
+  if (end == 0 || end == std::string_view::npos || (text[end] != 'x' && text[end] != ':')) return false;
   std::error_code code;
   return !std::filesystem::exists(text, code);
 }
@@ -97,4 +96,4 @@ Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue&
   return cluster;
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor

@@ -8,7 +8,7 @@
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
 
-namespace sailor::apps {
+namespace sailor {
 
 /// Whether a value of --gpus describes a cluster, rather than being the path of a GPU catalogue.
 bool are_gpu_counts(std::string_view text);
@@ -17,4 +17,4 @@ bool are_gpu_counts(std::string_view text);
 /// `network` says, else 25 GB/s. Errors: usage.
 Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue& gpus);
 
-}  // namespace sailor::apps
+}  // namespace sailor

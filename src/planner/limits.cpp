@@ -1,0 +1,104 @@
+#include "planner/limits.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/terminal.hpp"
+
+namespace sailor::planner {
+
+namespace {
+
+/// "29.3% more than", for a value that is `ratio` times too large.
+std::string excess(double ratio) {
+  if (!std::isfinite(ratio)) return "more than";
+  return ratio < 10.0 ? fmt::format("{:.1f}% more than", 100.0 * (ratio - 1.0)) : fmt::format("{:.3g} times", ratio);
+}
+
+/// The same for a value that is `ratio` times too small.
+std::string shortfall(double ratio) {
+  if (!std::isfinite(ratio)) return "less than";
+  return ratio < 10.0 ? fmt::format("{:.1f}% less than", 100.0 * (1.0 - 1.0 / ratio))
+                      : fmt::format("{:.3g} times less than", ratio);
+}
+
+bool limits_time_or_money(const Limits& limits) {
+  return limits.cost || limits.throughput || limits.wall_time || limits.node_hours;
+}
+
+std::string rate_text(const Candidate& plan) {
+  return fmt::format("{:.4g} iterations/s for {} an iteration", 1.0 / plan.prediction.iteration_time.value(),
+                     format_usd(plan.prediction.cost_per_iteration));
+}
+
+}  // namespace
+
+std::vector<std::string> missed_limits(const Request& request, const Extremes& best) {
+  const Limits& limits = request.limits;
+  const double fastest = best.fastest.value();
+  std::vector<std::string> reasons;
+  if (limits.throughput && fastest * *limits.throughput > 1.0)
+    reasons.push_back(fmt::format("the fastest plan reaches {:.4g} iterations/s, {} the {:.4g} asked for",
+                                  1.0 / fastest, shortfall(fastest * *limits.throughput), *limits.throughput));
+  if (limits.wall_time && fastest * *request.iterations > limits.wall_time->value())
+    reasons.push_back(fmt::format("the fastest plan takes {} for {:.6g} iterations, {} the {} allowed",
+                                  format_time(Seconds(fastest * *request.iterations)), *request.iterations,
+                                  excess(fastest * *request.iterations / limits.wall_time->value()),
+                                  format_time(*limits.wall_time)));
+  if (limits.cost && best.cheapest > *limits.cost)
+    reasons.push_back(fmt::format("the cheapest plan costs {} per iteration, {} the {} allowed",
+                                  format_usd(best.cheapest), excess(best.cheapest.value() / limits.cost->value()),
+                                  format_usd(*limits.cost)));
+  if (limits.node_hours && best.min_node_seconds) {
+    const double least = *best.min_node_seconds / 3600.0 * *request.iterations;
+    if (least > *limits.node_hours)
+      reasons.push_back(fmt::format("the most frugal plan takes {:.4g} node-hours, {} the {:.4g} allowed", least,
+                                    excess(least / *limits.node_hours), *limits.node_hours));
+  }
+  return reasons;
+}
+
+Result<SearchResult> search_beside_limits(const Request& request, const Error& error,
+                                          const std::function<Result<SearchResult>(const Request&)>& search) {
+  if (!limits_time_or_money(request.limits) || request.effort.time || request.effort.brief || request.effort.gives_up)
+    return fail(error);
+  Request free = request;
+  free.limits.cost.reset();
+  free.limits.throughput.reset();
+  free.limits.wall_time.reset();
+  free.limits.node_hours.reset();
+  free.pareto = false;
+  free.max_plans = 1;
+  free.objective = Objective::throughput;
+  auto fastest = search(free);
+  if (!fastest) return fastest.error().code == ErrorCode::infeasible ? fail(fastest.error()) : fail(error);
+  free.objective = Objective::cost;
+  auto cheapest = search(free);
+  if (!cheapest) return fail(error);
+  for (auto* const found : {&*fastest, &*cheapest}) {
+    const simulator::Prediction& prediction = found->plans.front().prediction;
+    if (request.limits.node_hours ||
+        !keeps_limits(request, prediction.iteration_time, prediction.cost_per_iteration, std::nullopt))
+      continue;
+    found->bound.gap = std::numeric_limits<double>::infinity();  // of another question
+    found->bound.bound = request.objective == Objective::cost ? 0.0 : std::numeric_limits<double>::infinity();
+    return std::move(*found);
+  }
+  const Candidate& quick = fastest->plans.front();
+  const Candidate& cheap = cheapest->plans.front();
+  std::vector<std::string> reasons = missed_limits(
+      request, {.fastest = std::min(quick.prediction.iteration_time, cheap.prediction.iteration_time),
+                .cheapest = std::min(quick.prediction.cost_per_iteration, cheap.prediction.cost_per_iteration)});
+  if (reasons.empty() && request.limits.node_hours) return fail(error);
+  if (reasons.empty())
+    reasons.push_back(fmt::format("no plan keeps all limits together: the fastest reaches {}, the cheapest {}",
+                                  rate_text(quick), rate_text(cheap)));
+  return fail(ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")), error.hint);
+}
+
+}  // namespace sailor::planner
