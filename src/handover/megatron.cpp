@@ -2,9 +2,11 @@
 #include "handover/megatron.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "core/shell.hpp"
 #include "handover/writers.hpp"
@@ -87,6 +89,44 @@ std::vector<std::string> names_of(const std::vector<Section>& sections) {
   for (const Section& section : sections)
     for (const Argument& argument : section.arguments) names.push_back(argument.name);
   return names;
+}
+
+/// The value of a key of an object as it is written; "" where it is missing.
+std::string value_of(const nlohmann::json& object, const char* key) {
+  return object.is_object() && object.contains(key) ? object.at(key).dump() : "";
+}
+
+/// The arguments for what config.json says beside sizes (Model::unplanned), as far as there are such; "" for none. They
+/// are advice in a comment: Sailor does not know whether the training wants them.
+std::string arguments_for_unplanned(const Model& model) {
+  std::vector<std::string> words;
+  const auto add = [&](std::string name, const std::string& value) {
+    words.push_back(value.empty() ? std::move(name) : fmt::format("{} {}", name, value));
+  };
+  for (const UnplannedSetting& setting : model.unplanned) {
+    const nlohmann::json value = nlohmann::json::parse(setting.value, nullptr, false);
+    const std::string& key = setting.key;
+    if (key == "rope_scaling" || key == "rope_parameters") {
+      const std::string type = value_of(value, value.contains("rope_type") ? "rope_type" : "type");
+      if (type == "\"llama3\"") add("--use-rope-scaling --rope-scaling-factor", value_of(value, "factor"));
+      if (type == "\"yarn\"" && model.latent.key_value_rank > 0) {
+        add("--rope-type yarn --rotary-scaling-factor", value_of(value, "factor"));
+        if (value.contains("mscale")) add("--mscale", value_of(value, "mscale"));
+        if (value.contains("mscale_all_dim")) add("--mscale-all-dim", value_of(value, "mscale_all_dim"));
+      }
+    }
+    if (key == "scoring_func" && value == "sigmoid") add("--moe-router-score-function", "sigmoid");
+    if (key == "topk_method" && value == "noaux_tc") add("--moe-router-enable-expert-bias", "");
+    if (key == "n_group") add("--moe-router-num-groups", setting.value);
+    if (key == "topk_group") add("--moe-router-group-topk", setting.value);
+    if (key == "routed_scaling_factor") add("--moe-router-topk-scaling-factor", setting.value);
+    if (key == "router_aux_loss_coef")
+      add("--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff", setting.value);
+    if (key == "aux_loss_alpha")
+      add("--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff", setting.value);
+    if (key == "num_nextn_predict_layers") add("--mtp-num-layers", setting.value);
+  }
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 std::string as_array(std::string_view array, const std::vector<Section>& sections) {
@@ -178,6 +218,8 @@ Result<Handover> write_megatron(const Plan& plan, const Model& model, std::strin
                   patterns ? oldest_release_with_patterns : oldest_release, newest_release)};
   const auto plan_lines = header_lines(plan, model, *grid, writer);
   lines.insert(lines.end(), plan_lines.begin(), plan_lines.end());
+  if (const std::string advice = arguments_for_unplanned(model); !advice.empty())
+    lines.push_back("Megatron-Core's arguments for that: " + advice);
   if (grid->ranks() > 1) lines.push_back(megatron_order_text(*grid));
   lines.emplace_back("Source this file in bash, and add what a plan does not say: data, tokenizer, learning rate,");
   lines.emplace_back("--train-iters:");

@@ -401,6 +401,29 @@ TEST(Handover, ContextAndExpertParallelismReachMegatronAndNoOtherThatCannotSayTh
   expect_refused(Format::deepspeed, plan, model, "context or expert parallelism", "megatron");
 }
 
+TEST(Handover, WhatNoPlanSaysStandsInTheHeaderWithMegatronsArguments) {
+  Model model = llama();
+  model.unplanned = {{"rope_scaling", R"({"factor":8.0,"rope_type":"llama3"})"},
+                     {"n_group", "8"},
+                     {"router_aux_loss_coef", "0.02", true},
+                     {"swiglu_limit", "7.0"}};
+  for (const Format format : {Format::megatron, Format::torchtitan}) {
+    const auto handover = hand_over(format, llama_plan({34}, 8, 4), model, "a test");
+    ASSERT_TRUE(handover) << handover.error().message();
+    EXPECT_NE(handover->header.find("n_group = 8, router_aux_loss_coef = 0.02, swiglu_limit = 7.0."), std::string::npos)
+        << handover->header;
+  }
+  const std::string text = written(Format::megatron, llama_plan({34}, 8, 4), model);
+  EXPECT_NE(
+      text.find("# Megatron-Core's arguments for that: --use-rope-scaling --rope-scaling-factor 8.0 "
+                "--moe-router-num-groups 8 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.02\n"),
+      std::string::npos)
+      << text;
+  const auto deepspeed = hand_over(Format::deepspeed, llama_plan({34}, 8, 4), model, "a test");
+  ASSERT_TRUE(deepspeed) << deepspeed.error().message();
+  EXPECT_NE(deepspeed->notes.front().find("rope_scaling"), std::string::npos);
+}
+
 // initialize_model_parallel() of Megatron-Core 0.13 to 0.16: order.endswith("pp") or pipeline_model_parallel_size == 1
 // or expert_data_parallel_size == data_parallel_size, where the experts' replicas are world / (tp x ep x pp).
 TEST(Handover, MegatronNumbersRanksAsItsExpertGroupsDemand) {

@@ -153,7 +153,11 @@ Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candid
       if (!failure) failure = found.error();
       continue;
     }
-    PrecisionAnswer other{.found = *std::move(found), .precision = precisions[i], .why = candidates.why, .next = {}};
+    PrecisionAnswer other{.found = *std::move(found),
+                          .precision = precisions[i],
+                          .why = candidates.why,
+                          .next = {},
+                          .objective = request.objective};
     if (answer && score_of(request, answer->found.plans.front()) <= score_of(request, other.found.plans.front())) {
       keep_better(answer->next, {.precision = other.precision, .best = other.found.plans.front()}, request);
       continue;
@@ -185,14 +189,20 @@ std::string next_precision_text(const PrecisionAnswer& answer) {
   const simulator::Prediction& best = answer.found.plans.front().prediction;
   const simulator::Prediction& other = answer.next->best.prediction;
   const double ratio = other.iteration_time / best.iteration_time;
-  const bool better = ratio < 1.0;
+  const double value = planner::objective_value(answer.objective, best);
+  const double other_value = planner::objective_value(answer.objective, other);
+  const bool better = answer.objective == planner::Objective::cost ? other_value < value : other_value > value;
   const std::string most = answer.next->searched_briefly ? "at most " : "";
-  const std::string speed = better           ? fmt::format("{:.3g} times as fast", 1.0 / ratio)
+  const std::string speed = ratio < 1.0      ? fmt::format("{:.3g} times as fast", 1.0 / ratio)
                             : ratio < 1.0005 ? "an iteration takes " + most + "the same time"
                                              : fmt::format("an iteration takes {}{:.3g} times as long", most, ratio);
-  return fmt::format("{} precision{}: {}, {} ({}), {}, on {} ({}).\n", better ? "Better" : "Next best",
+  const double saved = 1.0 - other.cost_per_iteration / best.cost_per_iteration;
+  const std::string cheaper = better && answer.objective != planner::Objective::throughput && saved >= 0.001
+                                  ? fmt::format(" ({:.1f}% cheaper)", 100.0 * saved)
+                                  : "";
+  return fmt::format("{} precision{}: {}, {} ({}), {}{}, on {} ({}).\n", better ? "Better" : "Next best",
                      answer.next->searched_briefly ? " (after a brief search)" : "", to_string(answer.next->precision),
-                     speed, format_time(other.iteration_time), format_usd(other.cost_per_iteration),
+                     speed, format_time(other.iteration_time), format_usd(other.cost_per_iteration), cheaper,
                      plural(static_cast<std::size_t>(answer.next->best.plan.ranks()), "device"),
                      to_string(other.origin));
 }

@@ -41,6 +41,7 @@ struct PrecisionAnswer {
   Precision precision = Precision::fp32;
   std::string why;
   std::optional<NextPrecision> next;
+  planner::Objective objective = planner::Objective::throughput;  ///< by which `next` is better or not
 };
 
 /// Plans in each of the candidates and, with `compare`, searches others briefly. Effort::time is the limit of all
@@ -50,8 +51,8 @@ Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candid
                                                const std::function<void(const planner::SearchProgress&)>& progress);
 
 /// The line "Next best precision (after a brief search): fp32, 2.61 times the time of an iteration (3.2 s), $0.12, on
-/// 96 devices (estimated).", or "Better precision" if the one that was given or measured is not the best; empty if
-/// there is no other.
+/// 96 devices (estimated).", or "Better precision" if the one that was given or measured is not the best by the
+/// objective; empty if there is no other.
 std::string next_precision_text(const PrecisionAnswer& answer);
 /// The same as JSON; null if there is no other.
 nlohmann::ordered_json next_precision_to_json(const PrecisionAnswer& answer);
