@@ -59,9 +59,10 @@ Result<Inputs> read_inputs(const PlanOptions& options, const Environment& enviro
   if (!gpus) return fail(gpus.error());
   auto model = find_model(*options.model, models_folder(options.models, environment));
   if (!model) return fail(model.error());
-  if (!model->unplanned.empty())
-    spdlog::warn("{}: plans and predictions know nothing of {}: tell the framework yourself", model->name,
-                 model->unplanned_text());
+  if (const std::string unplanned = model->unplanned_text(false); !unplanned.empty())
+    spdlog::warn(
+        "{}: plans and predictions do not cover {}; {}", model->name, unplanned,
+        *options.framework == "sailor" ? "sailor-train does not train it" : "set it in the framework yourself");
   auto profile = read_profile(options.profile, environment, planned_profile(options));
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster_input(options, environment, *gpus);

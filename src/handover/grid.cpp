@@ -64,8 +64,12 @@ bool Grid::is_even() const {
   });
 }
 
+bool megatron_numbers_by_pipeline(const Grid& grid) {
+  return grid.pipeline_parallel > 1 && grid.data_parallel > 1 && grid.expert_parallel == grid.context_parallel;
+}
+
 bool megatron_numbers_by_stage(const Grid& grid) {
-  return grid.pipeline_parallel > 1 && grid.data_parallel > 1 && grid.expert_parallel != grid.context_parallel;
+  return grid.pipeline_parallel > 1 && grid.data_parallel > 1 && !megatron_numbers_by_pipeline(grid);
 }
 
 tl::unexpected<Error> cannot_run(std::string_view framework, std::string_view what, std::string hint) {
@@ -141,7 +145,7 @@ std::vector<std::string> header_lines(const Plan& plan, const Model& model, cons
                                 plan.prediction->peak_memory / gib));
   }
   if (!model.unplanned.empty())
-    lines.push_back(fmt::format("NOT WRITTEN HERE, say it to the framework yourself: {}.", model.unplanned_text()));
+    lines.push_back(fmt::format("Not written here; set these in the framework yourself: {}.", model.unplanned_text()));
   return lines;
 }
 

@@ -36,9 +36,11 @@ struct Grid {
   [[nodiscard]] bool is_even() const;
 };
 
-/// Whether Megatron-Core must number ranks by stage, then pipeline, and not as the plan does (--use-tp-pp-dp-mapping):
-/// with that mapping initialize_model_parallel() demands as many replicas of the experts as of everything else, also of
-/// models without experts.
+/// Whether Megatron-Core is told to number ranks as the plan does, by pipeline, then stage (--use-tp-pp-dp-mapping). It
+/// then demands as many replicas of experts as of everything else, also of models without experts
+/// (initialize_model_parallel()); where that does not hold, it numbers them by stage, then pipeline.
+bool megatron_numbers_by_pipeline(const Grid& grid);
+/// Whether its order is another than that of the plan.
 bool megatron_numbers_by_stage(const Grid& grid);
 
 /// `framework` as it is called in messages. Errors: unavailable; the plan is no grid, or a chunk holds the final norm

@@ -32,8 +32,7 @@ std::vector<Argument> parallelism(const Plan& plan, const Grid& grid) {
   else if (grid.virtual_stages > 1)
     arguments.push_back({"--num-virtual-stages-per-pipeline-rank", fmt::to_string(grid.virtual_stages)});
   // Ranks by pipeline, then stage, then tensor-parallel index, as in the plan; Megatron's own order is by stage first.
-  if (grid.pipeline_parallel > 1 && grid.data_parallel > 1 && !megatron_numbers_by_stage(grid))
-    arguments.push_back({"--use-tp-pp-dp-mapping"});
+  if (megatron_numbers_by_pipeline(grid)) arguments.push_back({"--use-tp-pp-dp-mapping"});
   if (plan.optimizer_sharding == OptimizerSharding::zero1) arguments.push_back({"--use-distributed-optimizer"});
   // Sharding groups: of consecutive data-parallel ranks, as in the plan.
   if (const int groups = plan.sharding_groups(); groups > 1)

@@ -55,7 +55,7 @@ void add_parallelism(const Plan& plan, const Grid& grid, Overrides& overrides) {
   else
     overrides.add("trainer.strategy.pipeline_model_parallel_layout", pipeline_layout(grid));
   // Ranks by pipeline, then stage, then tensor-parallel index, as in the plan.
-  overrides.add_flag("trainer.strategy.use_tp_pp_dp_mapping", !megatron_numbers_by_stage(grid));
+  overrides.add_flag("trainer.strategy.use_tp_pp_dp_mapping", megatron_numbers_by_pipeline(grid));
   const bool sharded = plan.optimizer_sharding == OptimizerSharding::zero1;
   overrides.add_flag("optim.config.use_distributed_optimizer", sharded);
   overrides.add_flag("trainer.strategy.ddp.overlap_grad_reduce", grid.data_parallel > 1);

@@ -62,8 +62,6 @@ constexpr std::array ignored_keys{"architectures",
                                   "resid_pdrop",
                                   "return_dict",
                                   "rope_interleave",
-                                  "rope_local_base_freq",
-                                  "rotary_emb_base",
                                   "router_jitter_noise",
                                   "seq_aux",
                                   "summary_activation",
@@ -90,6 +88,7 @@ constexpr std::array unplanned_keys{
     UnplannedKey{.key = "final_logit_softcapping"},
     UnplannedKey{.key = "query_pre_attn_scalar"},
     UnplannedKey{.key = "rotary_pct", .neutral = "1.0"},
+    UnplannedKey{.key = "rope_local_base_freq"},
     UnplannedKey{.key = "use_parallel_residual", .neutral = "false"},
     UnplannedKey{.key = "scale_attn_by_inverse_layer_idx", .neutral = "false"},
     UnplannedKey{.key = "swiglu_alpha"},
@@ -104,6 +103,24 @@ constexpr std::array unplanned_keys{
     UnplannedKey{.key = "router_aux_loss_coef", .neutral = "0.0", .of_training = true},
     UnplannedKey{.key = "aux_loss_alpha", .neutral = "0.0", .of_training = true},
     UnplannedKey{.key = "quantization_config", .of_training = true},
+};
+
+/// What transformers computes where a file has no such key, if that is not neutral.
+struct FamilyDefault {
+  std::string_view family;
+  std::string_view key;
+  std::string_view value;  ///< as JSON
+};
+constexpr std::array family_defaults{
+    FamilyDefault{"gpt_neox", "use_parallel_residual", "true"},
+    FamilyDefault{"gpt_neox", "rotary_pct", "0.25"},
+    FamilyDefault{"qwen2_moe", "norm_topk_prob", "false"},
+    FamilyDefault{"qwen3_moe", "norm_topk_prob", "false"},
+    FamilyDefault{"deepseek_v3", "scoring_func", "\"sigmoid\""},
+    FamilyDefault{"deepseek_v3", "topk_method", "\"noaux_tc\""},
+    FamilyDefault{"deepseek_v3", "n_group", "8"},
+    FamilyDefault{"deepseek_v3", "topk_group", "4"},
+    FamilyDefault{"deepseek_v3", "routed_scaling_factor", "2.5"},
 };
 
 /// A family of models: what its files leave out, and how its blocks are built.
@@ -239,34 +256,45 @@ class Config {
 
 /// rope_theta beside the other keys, or in rope_parameters (transformers 5).
 double rotary_base_of(Config& config) {
-  double base = config.number_or("rope_theta", 10000.0);
+  double base = config.number_or("rope_theta", config.number_or("rotary_emb_base", 10000.0));
   if (config.has("rope_parameters") && config.object().at("rope_parameters").is_object()) {
-    const json& rope = config.object().at("rope_parameters");
-    if (rope.contains("rope_theta") && rope.at("rope_theta").is_number()) base = rope.at("rope_theta").get<double>();
+    const json* rope = &config.object().at("rope_parameters");
+    if (rope->contains("full_attention")) rope = &rope->at("full_attention");  // of each kind of block
+    if (rope->is_object() && rope->contains("rope_theta") && rope->at("rope_theta").is_number())
+      base = rope->at("rope_theta").get<double>();
   }
   if (!(base > 0.0)) config.reject(ErrorCode::invalid_input, fmt::format("rope_theta is {} but must be above 0", base));
   return base;
 }
 
-/// Whether rotary positions are not scaled: {"rope_type": "default"}, or without a type.
+/// Whether rotary positions are as usual, on whole heads: {"rope_type": "default"}, or without a type; or all kinds of
+/// blocks have the same such.
 bool is_unscaled(const json& rope) {
   if (!rope.is_object()) return false;
+  if (std::any_of(rope.begin(), rope.end(), [](const json& value) { return value.is_object(); }))
+    return std::all_of(rope.begin(), rope.end(), [&](const json& value) {
+      return is_unscaled(value) && value.value("rope_theta", json()) == rope.front().value("rope_theta", json());
+    });
+  if (rope.contains("partial_rotary_factor") && rope.at("partial_rotary_factor") != 1.0) return false;
   for (const char* key : {"rope_type", "type"})
     if (rope.contains(key)) return rope.at(key) == "default";
   return !rope.contains("factor");
 }
 
-void read_unplanned(Config& config, Model& model) {
+void read_unplanned(Config& config, const std::string& type, Model& model) {
   for (const UnplannedKey& known : unplanned_keys) {
     const std::string key(known.key);
     config.note(key);
-    if (!config.has(key)) continue;
-    const json& value = config.object().at(key);
+    const auto usual = std::find_if(family_defaults.begin(), family_defaults.end(),
+                                    [&](const FamilyDefault& each) { return each.family == type && each.key == key; });
+    if (!config.has(key) && usual == family_defaults.end()) continue;
+    const json value = config.has(key) ? config.object().at(key) : json::parse(usual->value);
     if (!known.neutral.empty() && value == json::parse(known.neutral)) continue;
     if (key == "rope_scaling" && !value.is_object())
       config.reject(ErrorCode::invalid_input, fmt::format("key '{}' is {} but must be an object", key, value.dump()));
     if (key == "rope_scaling" && is_unscaled(value)) continue;
     if (key == "query_pre_attn_scalar" && value == model.head_width()) continue;
+    if (key == "rope_local_base_freq" && value == model.rotary_base) continue;
     model.unplanned.push_back({.key = key, .value = value.dump(), .of_training = known.of_training});
   }
   config.note("rope_parameters");
@@ -377,6 +405,7 @@ void read_modern(Config& config, const Family& family, Model& model) {
   model.rotary_base = rotary_base_of(config);
   model.norm_epsilon = config.number_or(family.rms_norms ? "rms_norm_eps" : "layer_norm_eps", 1e-6);
   read_activation(config, config.has("hidden_activation") ? "hidden_activation" : "hidden_act", family, model);
+  config.expect_nothing("use_mrope", "positions of several dimensions");
   config.note("hidden_act");  // Gemma has both, and computes with the other
   model.key_value_heads = config.size_or("num_key_value_heads", model.attention_heads);
   if (type == "deepseek_v3") {
@@ -462,7 +491,7 @@ Result<Model> parse_hugging_face_config(std::string_view text, std::string_view 
   else
     read_modern(config, *family, model);
   if (model.embedding_width == 0) model.embedding_width = model.hidden;
-  read_unplanned(config, model);
+  read_unplanned(config, type, model);
 
   if (model.head_size == 0 && model.latent.key_value_rank == 0 && model.hidden % model.attention_heads != 0)
     config.reject(ErrorCode::invalid_input, fmt::format("the hidden size ({}) is not divisible by the attention heads "

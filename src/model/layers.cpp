@@ -93,9 +93,10 @@ int Model::window(int block) const {
   return sees_all ? 0 : sliding_window;
 }
 
-std::string Model::unplanned_text() const {
+std::string Model::unplanned_text(bool of_training) const {
   std::vector<std::string> texts;
-  for (const UnplannedSetting& setting : unplanned) texts.push_back(fmt::format("{} = {}", setting.key, setting.value));
+  for (const UnplannedSetting& setting : unplanned)
+    if (of_training || !setting.of_training) texts.push_back(fmt::format("{} = {}", setting.key, setting.value));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 

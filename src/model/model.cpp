@@ -192,10 +192,6 @@ Result<std::vector<Model>> load_models(const fs::path& folder) {
 
 Result<Model> find_model(const std::string& name_or_path, const fs::path& folder) {
   if (name_or_path.ends_with(".toml") || name_or_path.ends_with(".json")) return load_model(name_or_path);
-  // A folder of Hugging Face's.
-  if (std::error_code code;
-      name_or_path.find('/') != std::string::npos && fs::is_regular_file(fs::path(name_or_path) / "config.json", code))
-    return load_model((fs::path(name_or_path) / "config.json").string());
   const auto files = files_of(folder);
   if (!files) return fail(files.error());
   std::vector<std::string> names;
@@ -211,6 +207,9 @@ Result<Model> find_model(const std::string& name_or_path, const fs::path& folder
     if (alias || equal_ignoring_case(model->name, name_or_path)) return model;
     names.push_back(model->name);
   }
+  // A folder of Hugging Face's.
+  const fs::path config = fs::path(name_or_path) / "config.json";
+  if (std::error_code code; fs::is_regular_file(config, code)) return load_model(config);
   if (no_model) return fail(*no_model);
   return fail(ErrorCode::not_found,
               fmt::format("model '{}' is not known (known: {}; from {}, --models names another folder)", name_or_path,

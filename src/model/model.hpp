@@ -112,8 +112,8 @@ struct Model {
   LatentAttention latent;
   std::vector<UnplannedSetting> unplanned;  ///< only of Hugging Face's config.json
 
-  /// "rope_scaling = {...}, n_group = 8"; "" where nothing is unplanned.
-  [[nodiscard]] std::string unplanned_text() const;
+  /// "rope_scaling = {...}, n_group = 8"; "" where nothing is unplanned. Choices for the training may be left out.
+  [[nodiscard]] std::string unplanned_text(bool of_training = true) const;
   [[nodiscard]] int head_width() const { return head_size > 0 ? head_size : hidden / attention_heads; }
   [[nodiscard]] bool has_gate() const { return gated || activation == Activation::swiglu; }
   /// Widths over all heads: queries, keys, values as attention gets them, and attention's output.

@@ -65,28 +65,39 @@ std::vector<std::string> missed_limits(const Request& request, const Extremes& b
 
 Result<SearchResult> search_beside_limits(const Request& request, const Error& error,
                                           const std::function<Result<SearchResult>(const Request&)>& search) {
-  if (!limits_time_or_money(request.limits) || request.effort.time || request.effort.brief || request.effort.gives_up)
+  const Limits& limits = request.limits;
+  const bool limits_money = limits.cost.has_value();
+  const bool limits_time = limits.throughput || limits.wall_time;
+  // How many nodes the best plans take is not counted here.
+  if (!limits_time_or_money(limits) || limits.node_hours || !request.effort.explains_limits || request.effort.time ||
+      request.effort.work)
     return fail(error);
+  const auto interrupted = [&] { return request.effort.is_interrupted && request.effort.is_interrupted(); };
+  if (interrupted()) return fail(error);
   Request free = request;
   free.limits.cost.reset();
   free.limits.throughput.reset();
   free.limits.wall_time.reset();
-  free.limits.node_hours.reset();
   free.pareto = false;
   free.max_plans = 1;
-  free.objective = Objective::throughput;
+  free.effort.prove = false;
+  free.effort.explains_limits = false;
+  free.objective = limits_time ? Objective::throughput : Objective::cost;
   auto fastest = search(free);
+  if (interrupted()) return fail(error);
   if (!fastest) return fastest.error().code == ErrorCode::infeasible ? fail(fastest.error()) : fail(error);
   free.objective = Objective::cost;
-  auto cheapest = search(free);
-  if (!cheapest) return fail(error);
+  auto cheapest = limits_time && limits_money ? search(free) : fastest;
+  if (!cheapest || interrupted()) return fail(error);
   for (auto* const found : {&*fastest, &*cheapest}) {
     const simulator::Prediction& prediction = found->plans.front().prediction;
-    if (request.limits.node_hours ||
-        !keeps_limits(request, prediction.iteration_time, prediction.cost_per_iteration, std::nullopt))
-      continue;
-    found->bound.gap = std::numeric_limits<double>::infinity();  // of another question
-    found->bound.bound = request.objective == Objective::cost ? 0.0 : std::numeric_limits<double>::infinity();
+    if (!keeps_limits(request, prediction.iteration_time, prediction.cost_per_iteration, std::nullopt)) continue;
+    // The bound is of another question.
+    const bool is_cost = request.objective == Objective::cost;
+    found->bound = {.found = objective_value(request.objective, prediction),
+                    .bound = is_cost ? 0.0 : std::numeric_limits<double>::infinity(),
+                    .gap = std::numeric_limits<double>::infinity()};
+    found->degrees.clear();
     return std::move(*found);
   }
   const Candidate& quick = fastest->plans.front();
@@ -94,7 +105,6 @@ Result<SearchResult> search_beside_limits(const Request& request, const Error& e
   std::vector<std::string> reasons = missed_limits(
       request, {.fastest = std::min(quick.prediction.iteration_time, cheap.prediction.iteration_time),
                 .cheapest = std::min(quick.prediction.cost_per_iteration, cheap.prediction.cost_per_iteration)});
-  if (reasons.empty() && request.limits.node_hours) return fail(error);
   if (reasons.empty())
     reasons.push_back(fmt::format("no plan keeps all limits together: the fastest reaches {}, the cheapest {}",
                                   rate_text(quick), rate_text(cheap)));

@@ -24,9 +24,10 @@ struct Extremes {
 std::vector<std::string> missed_limits(const Request& request, const Extremes& best);
 
 /// A search under limits looks where they may be kept, and so does not know the best plans beside: `search` is asked
-/// for the fastest and the cheapest plan without limits on time and money. Returns those that keep the limits after
-/// all; else `error`, with what the best plans reach. Under Effort::time, which the search has used up, or without such
-/// limits that is `error` as it is.
+/// for the fastest plan without limits on time and money, where time is limited, and for the cheapest, where money is.
+/// Returns one that keeps the limits after all; else `error`, with what these plans reach. It returns `error` as it is
+/// without Effort::explains_limits, without such limits, under limits on the search's own effort or on node-hours, and
+/// when it is interrupted.
 Result<SearchResult> search_beside_limits(const Request& request, const Error& error,
                                           const std::function<Result<SearchResult>(const Request&)>& search);
 

@@ -508,16 +508,17 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
   std::optional<LayerCosts> own_costs;  // one for all plans: they ask for the same layers again and again
   simulator::Environment environment = given;
   if (environment.costs == nullptr) environment.costs = &own_costs.emplace(simulator::layer_costs_for(given));
-  const auto search = [&](const Request& searched) {
-    return search_each_degree(searched, environment,
-                              [&](const Request& one) { return Search(one, environment, progress).run(); });
+  const auto find = [&](const Request& wanted, const std::function<void(const SearchProgress&)>& shown) {
+    const auto search = [&](const Request& searched) {
+      return search_each_degree(searched, environment,
+                                [&](const Request& one) { return Search(one, environment, shown).run(); });
+    };
+    return needs_each_recompute(wanted, environment.framework) ? search_each_recompute(wanted, search) : search(wanted);
   };
-  auto found =
-      needs_each_recompute(request, environment.framework) ? search_each_recompute(request, search) : search(request);
+  auto found = find(request, progress);
+  // Without progress, which would show plans that do not keep the limits.
   if (!found && found.error().code == ErrorCode::infeasible)
-    found = search_beside_limits(request, found.error(), [&](const Request& free) {
-      return needs_each_recompute(free, environment.framework) ? search_each_recompute(free, search) : search(free);
-    });
+    found = search_beside_limits(request, found.error(), [&](const Request& free) { return find(free, {}); });
   if (found && found->not_priced > 0)
     found->left_out.push_back(
         fmt::format("{}: {}", plural(static_cast<std::size_t>(found->not_priced), "plan"), found->why_not_priced));

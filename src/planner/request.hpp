@@ -93,7 +93,8 @@ struct Effort {
   bool gives_up = false;  ///< with `brief`: where nothing promising fits, nothing else is tried
   /// A hundred times the work on the bound: minutes instead of seconds.
   bool prove = false;
-  std::set<Heuristic> without;  ///< heuristics that are left out, to measure their gain
+  bool explains_limits = false;  ///< where no plan keeps the limits: searches what the best reach without them
+  std::set<Heuristic> without;   ///< heuristics that are left out, to measure their gain
   /// Polled by several threads; once it returns true, the search ends with what it has.
   std::function<bool()> is_interrupted{};
 

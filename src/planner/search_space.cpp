@@ -112,7 +112,7 @@ class SpaceMaker {
                       "framework {} needs",
                       *pins.data_parallel, pins.micro_batch ? fmt::format(" with micro_batch={}", micro_batch) : "",
                       job.global_batch, env_.framework.name),
-          "pin a divisor of the global batch, or plan with --framework sailor");
+          "pin numbers whose product divides the global batch, or plan with --framework sailor");
     if (pins.tensor_parallel)
       if (const auto possible = check_division(*pins.tensor_parallel, 1); !possible)
         return fail(ErrorCode::usage,

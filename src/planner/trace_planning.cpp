@@ -35,6 +35,7 @@ Result<std::vector<TraceStep>> plan_trace(const std::vector<AvailabilityStep>& s
   std::set<std::string> left_out;  // said once, not for every step
   Request best_only = request;
   best_only.max_plans = 1;
+  best_only.effort.explains_limits = false;
   const TracePlanner trace_planner{.find = [&](const Cluster& cluster) -> Result<PricedPlan> {
                                      auto found = find_plans(best_only, on(cluster));
                                      if (!found) return fail(found.error());

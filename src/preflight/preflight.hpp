@@ -95,7 +95,6 @@ struct StartAnswer {
   Result<slurm::ExpectedStart> start;
 };
 
-/// Answers of the system. std::nullopt: it was not asked.
 /// Whether the framework of a plan, other than Sailor's own, can run it.
 struct FrameworkAnswer {
   std::string framework{};  ///< as it is called: "Megatron-Core"
@@ -103,6 +102,7 @@ struct FrameworkAnswer {
   Result<void> can_run{};
 };
 
+/// Answers of the system. std::nullopt: it was not asked.
 struct Answers {
   std::int64_t now_unix_s = 0;
   Identity identity;

@@ -159,7 +159,7 @@ Result<void> check_can_run(const TrainingProgram& program, const ProgramAbilitie
 std::vector<Check> check_program(const Subject& subject) {
   const TrainingProgram& program = subject.job.program;
   Check check{.name = "program", .outcome = Outcome::not_checked, .what = {}, .remedy = {}};
-  if (program.path.empty() || subject.plan == nullptr) return {};
+  if (subject.plan == nullptr) return {};
   if (const auto& answer = subject.answers.framework) {
     if (answer->trainer.empty()) {
       check.what = fmt::format("the plan is for {}: what that can run is not known", answer->framework);
@@ -173,6 +173,7 @@ std::vector<Check> check_program(const Subject& subject) {
     }
     return {check};
   }
+  if (program.path.empty()) return {};
   if (!subject.answers.program) {
     check.what = fmt::format("{} is not Sailor's: what it can run is not known", program.path.string());
     return {check};

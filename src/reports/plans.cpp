@@ -164,13 +164,6 @@ std::string_view unit_of(planner::Objective objective) {
   return "";
 }
 
-/// In the unit of the objective.
-double value_of(const simulator::Prediction& prediction, planner::Objective objective) {
-  if (objective == planner::Objective::cost) return prediction.cost_per_iteration.value();
-  const double throughput = 1.0 / prediction.iteration_time.value();
-  return objective == planner::Objective::throughput ? throughput : throughput / prediction.cost_per_iteration.value();
-}
-
 template <class SearchOrArtifact>
 ordered_json head(const Heading& heading, const planner::Request& request, std::string_view cost_model,
                   const SearchOrArtifact& result, ordered_json plans) {
@@ -292,13 +285,15 @@ ordered_json plans_to_json(const Heading& heading, const planner::Request& reque
     plans.push_back(std::move(row));
   }
   ordered_json json = head(heading, request, "simulator", result, std::move(plans));
-  // By the closed form. The simulator may say that a plan is a little better: then that is the bound.
-  if (ordered_json& bound = json["bound"]["bound"]; bound.is_number())
-    for (const planner::Candidate& candidate : result.plans) {
-      const double value = value_of(candidate.prediction, request.objective);
-      bound = request.objective == planner::Objective::cost ? std::min(bound.get<double>(), value)
-                                                            : std::max(bound.get<double>(), value);
-    }
+  // By the closed form. The simulator may say that a plan is a little better: then that is what was found, and no
+  // bound.
+  const bool less_is_better = request.objective == planner::Objective::cost;
+  for (const char* key : {"found", "bound"})
+    if (ordered_json& value = json["bound"][key]; value.is_number())
+      for (const planner::Candidate& candidate : result.plans) {
+        const double reached = planner::objective_value(request.objective, candidate.prediction);
+        value = less_is_better ? std::min(value.get<double>(), reached) : std::max(value.get<double>(), reached);
+      }
   if (!result.degrees.empty()) json["degrees"] = result.degrees;
   return json;
 }

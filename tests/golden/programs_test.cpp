@@ -149,6 +149,7 @@ TEST_F(Programs, PlanJsonSaysWhatWasAskedAndHowGoodTheAnswerIs) {
   EXPECT_GT(json.at("considered").get<int>(), 0);
   for (const char* key : {"did_not_fit", "stop", "left_out"}) EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_EQ(json.at("bound").at("unit"), "usd_per_iteration");
+  EXPECT_EQ(json.at("bound").at("by"), "closed_form");
   for (const char* key : {"found", "bound", "gap"}) EXPECT_TRUE(json.at("bound").contains(key)) << key;
   ASSERT_LE(json.at("plans").size(), 2U);
   EXPECT_LE(json.at("bound").at("bound").get<double>(), json.at("plans")[0].at("cost_usd_per_iteration").get<double>());

@@ -445,6 +445,14 @@ TEST(Handover, MegatronNumbersRanksAsItsExpertGroupsDemand) {
     EXPECT_EQ(arguments_of(written(Format::megatron, plan, model)).contains("--use-tp-pp-dp-mapping"), !by_stage);
     EXPECT_EQ(overrides_of(written(Format::nemo, plan, model)).at("trainer.strategy.use_tp_pp_dp_mapping"),
               by_stage ? "False" : "True");
+    // A single copy has no order to choose, and NeMo must not be told the one that it refuses.
+    if (context == 2 && experts == 1) {
+      Plan alone = llama_plan({17, 34}, 1, 2);
+      alone.job.model = model.name;
+      alone.context_parallel = context;
+      EXPECT_EQ(overrides_of(written(Format::nemo, alone, model)).at("trainer.strategy.use_tp_pp_dp_mapping"), "False");
+      EXPECT_FALSE(arguments_of(written(Format::megatron, alone, model)).contains("--use-tp-pp-dp-mapping"));
+    }
     // By stage, rank r of another program would not run where the plan's rank r does: among equal GPUs only.
     plan.pipelines[0].stages[1].gpu = "A100-80";
     EXPECT_EQ(hand_over(Format::megatron, plan, model, "a test").has_value(), !by_stage);

@@ -74,6 +74,27 @@ TEST(HuggingFaceConfig, WhatNoPlanSaysIsNamed) {
   EXPECT_TRUE(check_trainable(balanced));
   EXPECT_EQ(named(R"("scoring_func": "sigmoid", "num_nextn_predict_layers": 1)").unplanned_text(),
             "scoring_func = \"sigmoid\", num_nextn_predict_layers = 1");
+  // Of each kind of block: scaled in one of them, or on a part of the heads.
+  EXPECT_EQ(
+      named(R"("rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e6}})").unplanned_text(),
+      "");
+  EXPECT_NE(
+      named(
+          R"("rope_parameters": {"sliding_attention": {"rope_type": "default"}, "full_attention": {"rope_type": "linear",
+      "factor": 8}})")
+          .unplanned_text(),
+      "");
+  EXPECT_NE(named(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25})").unplanned_text(),
+            "");
+  EXPECT_EQ(balanced.unplanned_text(false), "");
+  // What GPT-NeoX does where its file says nothing.
+  const auto neox = parse_hugging_face_config(
+      R"({"model_type": "gpt_neox", "vocab_size": 100, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "intermediate_size": 16, "max_position_embeddings": 64, "rotary_emb_base": 500000})",
+      "config.json");
+  ASSERT_TRUE(neox) << neox.error().message();
+  EXPECT_EQ(neox->unplanned_text(), "rotary_pct = 0.25, use_parallel_residual = true");
+  EXPECT_EQ(neox->rotary_base, 500000.0);
   EXPECT_NE(config_error("1000000.0", "-1").find("rope_theta is -1"), std::string::npos);
   EXPECT_NE(config_error("\"sliding_window\": null", "\"rope_scaling\": 8").find("must be an object"),
             std::string::npos);

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "planner/limits.hpp"
 #include "planner/search_space.hpp"
 #include "planner/stage_choice.hpp"
 #include "planner/stage_prices.hpp"
@@ -377,6 +378,50 @@ TEST(Planner, ALimitThatBindsIsNamedWithByHowMuch) {
   EXPECT_EQ(refused.error().code, ErrorCode::infeasible);
   // 1 / 1.25 of what is asked for.
   EXPECT_TRUE(refused.error().what.find("20.0% less than") != std::string::npos) << refused.error().what;
+}
+
+// The search under a limit need not have seen the best plan: another says what that reaches.
+TEST(Planner, WhatNoPlanReachesIsComparedWithTheBestWithoutTheLimit) {
+  planner::Request wanted;
+  wanted.limits.throughput = 0.5;
+  wanted.effort.explains_limits = true;
+  const Error seen{ErrorCode::infeasible, "the fastest plan reaches 0.1 iterations/s", "relax that limit"};
+  std::vector<planner::Objective> asked;
+  double fastest = 0.25;  // iterations/s
+  const auto search = [&](const planner::Request& free) -> Result<planner::SearchResult> {
+    EXPECT_FALSE(free.limits.throughput || free.limits.cost || free.effort.prove);
+    asked.push_back(free.objective);
+    planner::SearchResult found;
+    found.plans.emplace_back();
+    found.plans.back().prediction.iteration_time = Seconds(1.0 / fastest);
+    found.plans.back().prediction.cost_per_iteration = Usd(free.objective == planner::Objective::cost ? 2.0 : 3.0);
+    return found;
+  };
+  const auto error_text = [&] {
+    const auto answer = search_beside_limits(wanted, seen, search);
+    return answer ? std::string("a plan") : answer.error().what;
+  };
+  EXPECT_EQ(error_text(), "the fastest plan reaches 0.25 iterations/s, 50.0% less than the 0.5 asked for");
+  EXPECT_EQ(asked, std::vector{planner::Objective::throughput});
+  wanted.limits.cost = Usd(1.0);
+  EXPECT_EQ(
+      error_text(),
+      "the fastest plan reaches 0.25 iterations/s, 50.0% less than the 0.5 asked for; the cheapest plan costs $2.00 "
+      "per iteration, 100.0% more than the $1.00 allowed");
+  // Each limit alone is kept.
+  fastest = 1.0;
+  wanted.limits.cost = Usd(2.5);
+  wanted.limits.throughput = 0.5;
+  wanted.objective = planner::Objective::cost;
+  const auto kept = search_beside_limits(wanted, seen, search);
+  ASSERT_TRUE(kept) << kept.error().message();
+  EXPECT_EQ(kept->bound.found, 2.0);  // in the unit of the objective
+  // Nobody waits for an answer, or nobody asked.
+  wanted.limits.throughput = 2.0;
+  wanted.effort.is_interrupted = [] { return true; };
+  EXPECT_EQ(error_text(), seen.what);
+  wanted.effort = {};
+  EXPECT_EQ(error_text(), seen.what);
 }
 
 }  // namespace

@@ -176,6 +176,13 @@ TEST_F(Preflight, WarnsOfAProgramThatCannotBeAskedFromHere) {
   job.program = {.path = "python3"};
   answers.program.reset();
   expect_text(check_program(subject()), "not checked: python3 is not Sailor's: what it can run is not known");
+  // A plan for another framework is that one's, whatever the program.
+  answers.framework = FrameworkAnswer{.framework = "Megatron-Core", .trainer = "megatron"};
+  expect_text(check_program(subject()), "ok: Megatron-Core can run the plan (sailor-submit --trainer megatron)");
+  answers.framework->can_run = fail(ErrorCode::unavailable, "Megatron-Core cannot run this: tf32", "plan with bf16");
+  expect_text(check_program(subject()), "fail: Megatron-Core cannot run this: tf32 -> plan with bf16");
+  answers.framework = FrameworkAnswer{.framework = "nanotron"};
+  expect_text(check_program(subject()), "not checked: the plan is for nanotron: what that can run is not known");
 }
 
 TEST_F(Preflight, AsksTheProgramItself) {

@@ -272,6 +272,7 @@ Result<planner::Request> read_request(const PlanOptions& options, const Model& m
   if (options.work_limit.has()) request.effort.work = static_cast<std::uint64_t>(*options.work_limit);
   request.effort.threads = *options.threads;
   request.effort.prove = *options.prove;
+  request.effort.explains_limits = true;
   for (const std::string& name : *options.without) {
     const auto heuristic = planner::parse_heuristic(name);
     if (!heuristic) return fail(heuristic.error());

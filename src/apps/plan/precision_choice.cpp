@@ -143,6 +143,7 @@ Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candid
   for (std::size_t i = 0; i < precisions.size(); ++i) {
     planner::Request one = request;
     one.job.precision = precisions[i];
+    one.effort.explains_limits = request.effort.explains_limits && i == 0;  // whose error is the answer
     // The remaining time is divided equally among the remaining precisions.
     if (request.effort.time) {
       const Seconds left = clock.left() - *request.effort.time * (compare ? share_of_comparison : 0.0);

@@ -94,17 +94,20 @@ Result<preflight::Job> job_of(const PlanOptions& options, const Environment& env
 std::optional<preflight::FrameworkAnswer> framework_answer(const PlanOptions& options, const PreflightInput& input) {
   if (input.plan == nullptr || input.model == nullptr || options.program.has()) return std::nullopt;
   const std::string name = framework_of(options, *input.plan);
-  if (name == "sailor") return std::nullopt;
+  if (name == "sailor" || name.ends_with(".toml")) return std::nullopt;  // a description of one's own
+  std::optional<preflight::FrameworkAnswer> refused;
   for (const std::string& trainer : handover::format_choices()) {
     const handover::Format format = *handover::parse_format(trainer);
     if (handover::description_of(format) != name) continue;
     const auto written =
         handover::hand_over(format, *input.plan, *input.model, "sailor-plan", handover::Ranks::as_numbered);
-    return preflight::FrameworkAnswer{.framework = std::string(handover::framework_of(format)),
+    preflight::FrameworkAnswer answer{.framework = std::string(handover::framework_of(format)),
                                       .trainer = trainer,
                                       .can_run = written ? Result<void>() : fail(written.error())};
+    if (written) return answer;
+    if (!refused) refused = std::move(answer);
   }
-  return preflight::FrameworkAnswer{.framework = name};
+  return refused ? refused : preflight::FrameworkAnswer{.framework = name};
 }
 
 /// Collects everything that must be queried from Slurm, the program and the file systems.

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -21,6 +22,7 @@
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "handover/handover.hpp"
 #include "plan/node_placement.hpp"
 #include "plan/plan_origin.hpp"
 #include "profile/advice.hpp"
@@ -344,8 +346,9 @@ void choose_cores(const SubmitOptions& options, const Surroundings& around, Subm
 
 /// A name for the job from the plan's model, which may be the path of a file: of mixtral/config.json "mixtral".
 std::string model_word(const std::string& model) {
-  const fs::path path = fs::path(model).lexically_normal();
-  std::string word = path.filename() == "config.json" && path.has_parent_path() ? path.parent_path().filename().string()
+  std::error_code code;
+  const fs::path path = fs::absolute(model, code).lexically_normal();
+  std::string word = path.filename() == "config.json" ? path.parent_path().filename().string()
                      : path.extension() == ".toml" || path.extension() == ".json" ? path.stem().string()
                                                                                   : path.filename().string();
   for (char& c : word)
@@ -578,20 +581,34 @@ Result<void> check_mounts(const Environment& environment, const std::vector<std:
   return {};
 }
 
+namespace {
+
+/// Warns of plans that were made for another framework than the one that trains.
+void warn_of_framework(const std::vector<std::vector<Submission>>& jobs) {
+  std::set<std::string> known;
+  for (const std::string& format : handover::format_choices())
+    known.emplace(handover::description_of(*handover::parse_format(format)));
+  std::map<std::string, std::vector<std::string>> made_for;
+  for (const std::vector<Submission>& all : jobs)
+    for (const Submission& one : all)
+      if (one.request.runs_sailor_train && known.contains(one.plan.origin.framework))
+        made_for[one.plan.origin.framework].push_back(one.path);
+  for (const auto& [framework, paths] : made_for)
+    spdlog::warn(
+        "{}{}: predicted for framework {}, and the job runs sailor-train; see --trainer, or predict this with "
+        "sailor-simulate --framework sailor",
+        paths.front(), paths.size() == 1 ? "" : fmt::format(" and {} more", paths.size() - 1), framework);
+}
+
+}  // namespace
+
 Result<void> check_program(const SubmitOptions& options, const Environment& environment,
                            const std::vector<std::vector<Submission>>& jobs) {
   const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
   const preflight::TrainingProgram& program = jobs.front().front().program;  // the same for all
   SAILOR_CHECK(check_controller(jobs.front().front()));
-  for (const std::vector<Submission>& all : jobs)
-    for (const Submission& one : all)
-      if (const std::string& made_for = one.plan.origin.framework;
-          one.request.runs_sailor_train && !made_for.empty() && made_for != "sailor")
-        spdlog::warn(
-            "{}: its time and memory were predicted for framework {}, and the job runs sailor-train; see "
-            "--trainer, or predict this with sailor-simulate --framework sailor",
-            one.path, made_for);
+  warn_of_framework(jobs);
   const auto abilities = ask_about(program);
   if (!abilities) return {};
   if (!*abilities) {
