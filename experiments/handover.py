@@ -6,7 +6,8 @@ Usage: experiments/handover.py [--plans N]      (python with megatron-core, torc
 Plans of LLaMA-3-8B and of a model with experts for several clusters are made by `sailor-plan --framework megatron-core`
 or `torch-fsdp` ($PATH, else build/bin) and handed over by `sailor-simulate --format`. Then
 - Megatron-Core: its TransformerConfig is built from the arguments, as arguments.py does it, and its
-  PipelineParallelLayerLayout from the layout; the layers of every stage, and every size, are compared with the plan.
+  PipelineParallelLayerLayout from the layout; the layers of every stage, every size and the groups of ranks that its
+  RankGenerator makes are compared with the plan.
 - torchtitan: its configuration manager parses the overrides; degrees, batch and modules of every stage are compared.
 What differs is an error: exit status 1. Without the frameworks it is skipped: exit status 77.
 """
@@ -57,6 +58,8 @@ CASES = [
     ("4x4:A100-40", "llama-3-8b", 32, ["--pin", "recompute=full,data_parallel=2"]),
     ("4x4:GH200-96,4x4:A100-40", "llama-3-8b", 64, []),
     ("4x4:GH200-96", "experts", 64, ["--pin", "pipeline_parallel=2"]),
+    ("4x4:GH200-96", "experts", 64, ["--pin", "pipeline_parallel=2,expert_parallel=4"]),
+    ("4x4:GH200-96", "llama-3-8b", 64, ["--pin", "pipeline_parallel=2,context_parallel=2"]),
 ]
 
 
@@ -111,8 +114,44 @@ def check(errors, what, got, wanted):
         errors.append(f"{what}: {got}, the plan has {wanted}")
 
 
+def rank_groups(Generator, by_pipeline, tensor, context, experts, data, stages):
+    """What is wrong with the groups that initialize_model_parallel() of Megatron-Core makes of its ranks.
+
+    `Generator` is its RankGenerator. Ranks stand for (stage, pipeline, part of the sequence, part of the layer), numbered as
+    the hand-over says: by pipeline (--use-tp-pp-dp-mapping), as plans are, or by stage."""
+    order = "tp-cp-ep-pp-dp" if by_pipeline else "tp-cp-ep-dp-pp"
+    replicas = data * context // experts  # of the experts; their tensor parallelism is that of the rest
+    if by_pipeline and stages > 1 and replicas != data:
+        return ["Megatron-Core refuses the order of ranks: experts and the rest have other numbers of replicas"]
+    everything = Generator(tp=tensor, ep=1, dp=data, pp=stages, cp=context, order=order)
+    of_experts = Generator(tp=tensor, ep=experts, dp=replicas, pp=stages, cp=1, order=order)
+
+    def number(stage, pipeline, part, shard):
+        outer = pipeline * stages + stage if by_pipeline else stage * data + pipeline
+        return (outer * context + part) * tensor + shard
+
+    places = [(pipeline, part, shard) for pipeline in range(data) for part in range(context) for shard in range(tensor)]
+    wanted = {
+        "pp": [[number(stage, *place) for stage in range(stages)] for place in places],
+        "dp": [[number(stage, pipeline, part, shard) for pipeline in range(data)]
+               for stage in range(stages) for part in range(context) for shard in range(tensor)],
+        "tp": [[number(stage, pipeline, part, shard) for shard in range(tensor)]
+               for stage in range(stages) for pipeline in range(data) for part in range(context)],
+    }
+    copies = [(pipeline, part) for pipeline in range(data) for part in range(context)]
+    members = [[number(stage, *copy, shard) for copy in copies[first:first + experts]]
+               for stage in range(stages) for shard in range(tensor) for first in range(0, len(copies), experts)]
+    errors = []
+    for name, groups in wanted.items():
+        check(errors, f"{name} groups of ranks", sorted(everything.get_ranks(name)), sorted(groups))
+    check(errors, "pp groups of experts", sorted(of_experts.get_ranks("pp")), sorted(wanted["pp"]))
+    check(errors, "groups of ranks that divide experts", sorted(of_experts.get_ranks("ep")), sorted(members))
+    return errors
+
+
 def megatron(script, plan, model):
     import torch
+    from megatron.core import parallel_state
     from megatron.core.transformer import TransformerConfig
     from megatron.core.transformer.enums import LayerType
     from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
@@ -169,7 +208,9 @@ def megatron(script, plan, model):
     replicas = sum(each.get("count", 1) for each in plan["pipelines"])
     check(errors, "micro-batches",
           number("--global-batch-size") // (replicas * number("--micro-batch-size")), pipeline["micro_batches"])
-    return errors
+    return errors + rank_groups(parallel_state.RankGenerator, "--use-tp-pp-dp-mapping" in options, tensor,
+                                number("--context-parallel-size", 1), number("--expert-model-parallel-size", 1), replicas,
+                                stages)
 
 
 def torchtitan(script, plan, model):
