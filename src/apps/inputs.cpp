@@ -84,11 +84,11 @@ std::vector<std::string> partitions_of(const OptionValue<std::string>& partition
   return names;
 }
 
-Result<slurm::Site> read_site(const OptionValue<std::string>& site, const OptionValue<std::string>& catalogue_file,
+Result<slurm::Site> read_site(const OptionValue<std::string>& site, const OptionValue<std::string>& own_catalogue,
                               const Environment& environment, const GpuCatalogue& gpus,
                               const std::string& cluster_name) {
   auto chosen = slurm::choose_site(*site, cluster_name, sites_folder(environment), gpus);
-  if (chosen && !catalogue_file.has())
+  if (chosen && !own_catalogue.has())
     for (const std::string& gpu : chosen->unknown_gpus)
       spdlog::warn("{} speaks of '{}', which is not in the GPU catalogue", chosen->origin, gpu);
   if (chosen && !chosen->unreadable.empty())
@@ -182,28 +182,27 @@ Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gp
   return std::move(reading->cluster);
 }
 
+Result<std::optional<Cluster>> described_cluster(const ClusterOptions& options, const GpuCatalogue& gpus) {
+  const bool counted = are_gpu_counts(*options.gpus);
+  if (counted && (options.cluster.has() || options.partition.has()))
+    return fail(ErrorCode::usage, "--gpus says which GPUs there are, and so does --cluster or --partition",
+                "leave out one of them");
+  if (!counted && !options.cluster.has()) return std::nullopt;
+  auto cluster = counted ? cluster_of_gpu_counts(*options.gpus, gpus) : load_cluster(*options.cluster, gpus);
+  if (!cluster) return fail(cluster.error());
+  return std::optional<Cluster>(*std::move(cluster));
+}
+
 Result<std::optional<Cluster>> read_cluster(const ClusterOptions& options, const Environment& environment,
                                             const GpuCatalogue& gpus, const LiveQuestion& question) {
-  Result<Cluster> cluster;
-  if (are_gpu_counts(*options.gpus)) {
-    if (options.cluster.has() || options.partition.has())
-      return fail(ErrorCode::usage, "--gpus says which GPUs there are, and so does --cluster or --partition",
-                  "leave out one of them");
-    cluster = cluster_of_gpu_counts(*options.gpus, gpus);
-    if (!cluster) return fail(cluster.error());
-  } else if (options.cluster.has()) {
-    cluster = load_cluster(*options.cluster, gpus);
-    if (!cluster) return fail(cluster.error());
-  } else if (options.partition.has()) {
-    cluster = ask_slurm(environment, gpus, question);
-    if (!cluster) return fail(cluster.error());
-    warn_of_left_out(*cluster, partitions_of(options.partition));
-    for (const std::string& partition : partitions_of(options.partition))
-      SAILOR_CHECK(slurm::require_partition(*cluster, partition));
-  } else {
-    return std::nullopt;
-  }
-  return std::optional<Cluster>(std::move(*cluster));
+  auto described = described_cluster(options, gpus);
+  if (!described || *described || !options.partition.has()) return described;
+  auto cluster = ask_slurm(environment, gpus, question);
+  if (!cluster) return fail(cluster.error());
+  warn_of_left_out(*cluster, partitions_of(options.partition));
+  for (const std::string& partition : partitions_of(options.partition))
+    SAILOR_CHECK(slurm::require_partition(*cluster, partition));
+  return std::optional<Cluster>(*std::move(cluster));
 }
 
 Result<std::optional<Precision>> read_precision(const OptionValue<std::string>& precision) {

@@ -47,7 +47,7 @@ std::vector<std::string> partitions_of(const OptionValue<std::string>& partition
 
 /// --site, else the site file that names the cluster, else the generic one. Warns of its GPUs that the catalogue does
 /// not have, unless that is the user's own (--gpus).
-Result<slurm::Site> read_site(const OptionValue<std::string>& site, const OptionValue<std::string>& catalogue_file,
+Result<slurm::Site> read_site(const OptionValue<std::string>& site, const OptionValue<std::string>& own_catalogue,
                               const Environment& environment, const GpuCatalogue& gpus,
                               const std::string& cluster_name);
 
@@ -87,6 +87,10 @@ std::vector<slurm::GpuRule> rules_of_plan(const Plan& plan, const GpuCatalogue& 
 /// slurm::require_reservation().
 Result<void> use_reservation(const std::string& reservation, const std::vector<std::string>& partitions,
                              Cluster& cluster);
+
+/// The cluster that --gpus describes or that --cluster FILE names; std::nullopt without either. Errors: usage (both, or
+/// --gpus beside --partition), those of reading the file.
+Result<std::optional<Cluster>> described_cluster(const ClusterOptions& options, const GpuCatalogue& gpus);
 
 /// The cluster that --gpus describes, or named by --cluster FILE, else read live from Slurm when --partition is given;
 /// std::nullopt without either. The partitions must exist, and those of a live cluster must be up.

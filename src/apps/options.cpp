@@ -220,8 +220,8 @@ std::vector<Option> all_options(const CommandLine& line) {
   add(&CommonOptions::print_config,
       {.name = "print-config", .help = "print every value and who set it, as TOML, and exit"});
   add(&CommonOptions::verbose, {.name = "verbose", .letter = 'v', .help = "say more on stderr"});
-  options.push_back({.name = "version", .letter = 'V', .type = OptionType::flag, .help = "print the version and exit"});
-  options.push_back({.name = "help", .letter = 'h', .type = OptionType::flag, .help = "print this text and exit"});
+  options.push_back({.name = "version", .letter = 'V', .help = "print the version and exit", .type = OptionType::flag});
+  options.push_back({.name = "help", .letter = 'h', .help = "print this text and exit", .type = OptionType::flag});
   return options;
 }
 

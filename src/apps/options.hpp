@@ -94,17 +94,17 @@ class OptionValue : public AnyOptionValue {
 /// key micro_batch.
 struct Option {
   std::string name{};
-  char letter = 0;  ///< short form, or 0
-  OptionType type = OptionType::text;
+  char letter = 0;                     ///< short form, or 0
   std::string value_name{};            ///< "FILE", "N"; empty for flags
   std::string help{};                  ///< one sentence, with the unit
   std::string default_value{};         ///< empty: none
-  bool repeatable = false;             ///< may be given several times or as a comma-separated list
   std::vector<std::string> choices{};  ///< non-empty: the only values
   double minimum = -1e300;
   double maximum = 1e300;
   std::string group{};  ///< --help heading above consecutive options that share it; empty: "Options"
-  // option() sets the following, and the type.
+  // option() sets the following.
+  OptionType type = OptionType::text;
+  bool repeatable = false;          ///< may be given several times or as a comma-separated list
   AnyOptionValue* value = nullptr;  ///< where the value goes
   bool narrow = false;              ///< an integer that must fit an int
 };
@@ -149,7 +149,7 @@ using Environment = std::map<std::string, std::string>;
 struct CommonOptions {
   OptionValue<std::string> config;
   OptionValue<bool> print_config, verbose;
-  /// What --print-config prints: "name = value  # who set it" for every option, valid TOML.
+  /// The text that --print-config prints: "name = value  # who set it" for every option, valid TOML.
   std::string effective_values;
 };
 

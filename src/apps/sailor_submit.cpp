@@ -14,6 +14,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/stop_requests.hpp"
+#include "apps/submit/job_checks.hpp"
 #include "apps/submit/submission.hpp"
 #include "apps/submit/submit_options.hpp"
 #include "core/files.hpp"

@@ -65,11 +65,11 @@ bool Grid::is_even() const {
 }
 
 bool megatron_numbers_by_pipeline(const Grid& grid) {
-  return grid.pipeline_parallel > 1 && grid.data_parallel > 1 && grid.expert_parallel == grid.context_parallel;
+  return grid.has_two_orders() && grid.expert_parallel == grid.context_parallel;
 }
 
 bool megatron_numbers_by_stage(const Grid& grid) {
-  return grid.pipeline_parallel > 1 && grid.data_parallel > 1 && !megatron_numbers_by_pipeline(grid);
+  return grid.has_two_orders() && !megatron_numbers_by_pipeline(grid);
 }
 
 tl::unexpected<Error> cannot_run(std::string_view framework, std::string_view what, std::string hint) {
@@ -118,7 +118,7 @@ Result<void> check_one_sharding_group(const Plan& plan, std::string_view framewo
 
 Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::string_view framework,
                                   std::string_view format) {
-  if (grid.pipeline_parallel == 1 || grid.data_parallel == 1) return {};
+  if (!grid.has_two_orders()) return {};
   const Stage& first = plan.pipelines.front().stages.front();
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages)

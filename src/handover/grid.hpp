@@ -34,6 +34,8 @@ struct Grid {
   [[nodiscard]] int ranks() const { return tensor_parallel * context_parallel * pipeline_parallel * data_parallel; }
   /// All chunks have the same number of blocks, the embedding is in the first and the head in the last.
   [[nodiscard]] bool is_even() const;
+  /// Whether numbering ranks by pipeline, then stage, and by stage, then pipeline are different orders.
+  [[nodiscard]] bool has_two_orders() const { return pipeline_parallel > 1 && data_parallel > 1; }
 };
 
 /// Whether Megatron-Core is told to number ranks as the plan does, by pipeline, then stage (--use-tp-pp-dp-mapping). It

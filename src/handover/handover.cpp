@@ -37,6 +37,13 @@ std::vector<std::string> format_choices() {
   return names;
 }
 
+std::vector<std::string> formats_for(std::string_view description) {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries)
+    if (entry.description == description) names.emplace_back(entry.name);
+  return names;
+}
+
 std::optional<Format> parse_format(std::string_view name) {
   for (const Entry& entry : entries)
     if (entry.name == name) return entry.format;

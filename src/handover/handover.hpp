@@ -23,6 +23,8 @@ enum class Format {
 
 /// Names of all formats, for options: "megatron", "torchtitan", "torchtitan-toml", "deepspeed", "nemo".
 std::vector<std::string> format_choices();
+/// Names of those that can express plans for a framework description: "megatron", "nemo" for "megatron-core".
+std::vector<std::string> formats_for(std::string_view description);
 /// std::nullopt: `name` is none of them.
 std::optional<Format> parse_format(std::string_view name);
 /// The framework description (profiles/frameworks) whose plans the format can express: "megatron-core".

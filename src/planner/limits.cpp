@@ -27,10 +27,6 @@ std::string shortfall(double ratio) {
                       : fmt::format("{:.3g} times less than", ratio);
 }
 
-bool limits_time_or_money(const Limits& limits) {
-  return limits.cost || limits.throughput || limits.wall_time || limits.node_hours;
-}
-
 std::string rate_text(const Candidate& plan) {
   return fmt::format("{:.4g} iterations/s for {} an iteration", 1.0 / plan.prediction.iteration_time.value(),
                      format_usd(plan.prediction.cost_per_iteration));
@@ -69,7 +65,7 @@ Result<SearchResult> search_beside_limits(const Request& request, const Error& e
   const bool limits_money = limits.cost.has_value();
   const bool limits_time = limits.throughput || limits.wall_time;
   // How many nodes the best plans take is not counted here.
-  if (!limits_time_or_money(limits) || limits.node_hours || !request.effort.explains_limits || request.effort.time ||
+  if ((!limits_time && !limits_money) || limits.node_hours || !request.effort.explains_limits || request.effort.time ||
       request.effort.work)
     return fail(error);
   const auto interrupted = [&] { return request.effort.is_interrupted && request.effort.is_interrupted(); };

@@ -44,17 +44,10 @@ Result<std::optional<ClusterInput>> read_cluster_input(const PlanOptions& option
   if (!rules) return fail(rules.error());
   if (plan != nullptr)
     for (slurm::GpuRule& rule : rules_of_plan(*plan, gpus)) rules->push_back(std::move(rule));
-  if (are_gpu_counts(*options.gpus)) {
-    if (options.cluster.has() || options.partition.has())
-      return fail(ErrorCode::usage, "--gpus says which GPUs there are, and so does --cluster or --partition",
-                  "leave out one of them");
-    auto cluster = cluster_of_gpu_counts(*options.gpus, gpus);
-    if (!cluster) return fail(cluster.error());
-    input.cluster = *std::move(cluster);
-  } else if (options.cluster.has()) {
-    auto cluster = load_cluster(*options.cluster, gpus);
-    if (!cluster) return fail(cluster.error());
-    input.cluster = *std::move(cluster);
+  auto described = described_cluster(options, gpus);
+  if (!described) return fail(described.error());
+  if (*described) {
+    input.cluster = **std::move(described);
   } else if (options.partition.has()) {
     auto reading = ask_slurm_alone(
         environment, gpus, {.reservation = *options.reservation, .site = *options.site, .rules = *std::move(rules)});

@@ -96,9 +96,8 @@ std::optional<preflight::FrameworkAnswer> framework_answer(const PlanOptions& op
   const std::string name = framework_of(options, *input.plan);
   if (name == "sailor" || name.ends_with(".toml")) return std::nullopt;  // a description of one's own
   std::optional<preflight::FrameworkAnswer> refused;
-  for (const std::string& trainer : handover::format_choices()) {
+  for (const std::string& trainer : handover::formats_for(name)) {
     const handover::Format format = *handover::parse_format(trainer);
-    if (handover::description_of(format) != name) continue;
     const auto written =
         handover::hand_over(format, *input.plan, *input.model, "sailor-plan", handover::Ranks::as_numbered);
     preflight::FrameworkAnswer answer{.framework = std::string(handover::framework_of(format)),
@@ -111,7 +110,9 @@ std::optional<preflight::FrameworkAnswer> framework_answer(const PlanOptions& op
 }
 
 /// Collects everything that must be queried from Slurm, the program and the file systems.
-preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, const Environment& environment) {
+/// sailor-train is not asked where the framework has answered.
+preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, const Environment& environment,
+                       std::optional<preflight::FrameworkAnswer> framework) {
   preflight::Answers answers{.now_unix_s = preflight::now_unix_s(),
                              .identity = preflight::current_identity(),
                              .accounting = std::nullopt,
@@ -122,7 +123,8 @@ preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, c
                              .profile = input.profile,
                              .memory_headroom = input.memory_headroom,
                              .not_simulated = input.not_simulated,
-                             .program = ask_about(job.program)};
+                             .program = framework ? std::nullopt : ask_about(job.program),
+                             .framework = std::move(framework)};
   if (!job.data.empty()) answers.data = preflight::data_facts(job.data);
   if (!job.checkpoints.empty()) answers.checkpoints = preflight::checkpoint_facts(job.checkpoints);
   if (!input.cluster.live) return answers;
@@ -195,8 +197,7 @@ Result<std::vector<preflight::Check>> check_job(const PlanOptions& options, cons
                                                 const PreflightInput& input) {
   const auto job = job_of(options, environment, input);
   if (!job) return fail(job.error());
-  preflight::Answers answers = ask(input, *job, environment);
-  answers.framework = framework_answer(options, input);
+  const preflight::Answers answers = ask(input, *job, environment, framework_answer(options, input));
   return preflight::run_checks({.job = *job,
                                 .cluster = input.cluster.cluster,
                                 .gpus = input.gpus,

@@ -27,7 +27,7 @@ Option warm_up_option();
 Option time_budget_option(const std::string& seconds);
 Option timeout_option();
 
-/// What `layers` and `links` have in common.
+/// The options that `layers` and `links` have in common.
 struct MeasuringOptions : CommonOptions {
   OptionValue<std::string> gpu, store, gpus;
   OptionValue<int> samples, warm_up;

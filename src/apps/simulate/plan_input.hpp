@@ -18,7 +18,8 @@
 
 namespace sailor::apps {
 
-/// What read_plan_input() and read_plan_list_input() need: shared::model(), shared::models_folder(), --precision.
+/// The options that read_plan_input() and read_plan_list_input() need: shared::model(), shared::models_folder(),
+/// --precision.
 struct PlanInputOptions : ClusterOptions {
   OptionValue<std::string> model, models, precision;
 };

@@ -7,7 +7,6 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -22,12 +21,10 @@
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
-#include "handover/handover.hpp"
 #include "plan/node_placement.hpp"
 #include "plan/plan_origin.hpp"
 #include "profile/advice.hpp"
 #include "slurm/cluster_reader.hpp"
-#include "slurm/edf.hpp"
 #include "slurm/job_amounts.hpp"
 #include "slurm/job_layout.hpp"
 #include "slurm/jobs.hpp"
@@ -527,104 +524,6 @@ Result<void> check_components(const Surroundings& around, const Submission& subm
 }
 
 }  // namespace
-
-void warn_of_session(const Environment& environment) {
-  for (const char* name : {"UENV_MOUNT_LIST", "UENV_VIEW"})
-    if (const auto found = environment.find(name); found != environment.end() && !found->second.empty()) {
-      spdlog::warn(
-          "this shell is inside of a uenv ({}={}): its variables would reach the job, and sbatch may refuse it; leave "
-          "the uenv, and name it with --image",
-          name, found->second);
-      return;
-    }
-}
-
-Result<void> check_mounts(const Environment& environment, const std::vector<std::vector<Submission>>& jobs) {
-  const Submission& first = jobs.front().front();
-  const std::string& image = first.program.inside;
-  const bool edf = std::any_of(first.request.srun_options.begin(), first.request.srun_options.end(),
-                               [](const std::string& option) { return option.starts_with("--environment="); });
-  if (image.empty() || !edf) return {};
-  const auto mounts = slurm::read_edf_mounts(image, environment);
-  if (!mounts && mounts.error().code == ErrorCode::unavailable) {
-    spdlog::warn("whether the job sees its files is not known: {}", mounts.error().what);
-    return {};
-  }
-  if (!mounts) return fail(mounts.error());
-  if (!mounts->unknown.empty()) {
-    spdlog::warn("{}: whether the job sees its files is not known: '{}' has a variable that is not set here",
-                 mounts->file.string(), mounts->unknown.front());
-    return {};
-  }
-  std::vector<fs::path> paths;
-  for (const std::vector<Submission>& plans : jobs)
-    for (const Submission& one : plans) {
-      paths.push_back(one.request.run_directory);
-      if (one.request.framework)
-        paths.push_back(one.request.framework->directory);
-      else
-        paths.push_back(fs::path(one.request.data).parent_path());
-      if (one.request.checkpoints.is_absolute()) paths.push_back(one.request.checkpoints);
-    }
-  std::vector<std::string> missing;
-  for (const fs::path& path : slurm::not_mounted(*mounts, paths))
-    if (std::find(missing.begin(), missing.end(), path.string()) == missing.end()) missing.push_back(path.string());
-  if (!missing.empty())
-    return fail(ErrorCode::invalid_input,
-                fmt::format("{} mounts nothing at {}: the job would not find its files", mounts->file.string(),
-                            fmt::join(missing, ", ")),
-                fmt::format("add \"{0}:{0}\" to its mounts, or the folder above it", missing.front()));
-  // The program and the models may be in the image.
-  for (const fs::path& path : slurm::not_mounted(*mounts, {first.request.program, first.request.models_folder}))
-    if (path.is_absolute())
-      spdlog::warn("{} mounts nothing at {}: it must be in the image", mounts->file.string(), path.string());
-  return {};
-}
-
-namespace {
-
-/// Warns of plans that were made for another framework than the one that trains.
-void warn_of_framework(const std::vector<std::vector<Submission>>& jobs) {
-  std::set<std::string> known;
-  for (const std::string& format : handover::format_choices())
-    known.emplace(handover::description_of(*handover::parse_format(format)));
-  std::map<std::string, std::vector<std::string>> made_for;
-  for (const std::vector<Submission>& all : jobs)
-    for (const Submission& one : all)
-      if (one.request.runs_sailor_train && known.contains(one.plan.origin.framework))
-        made_for[one.plan.origin.framework].push_back(one.path);
-  for (const auto& [framework, paths] : made_for)
-    spdlog::warn(
-        "{}{}: predicted for framework {}, and the job runs sailor-train; see --trainer, or predict this with "
-        "sailor-simulate --framework sailor",
-        paths.front(), paths.size() == 1 ? "" : fmt::format(" and {} more", paths.size() - 1), framework);
-}
-
-}  // namespace
-
-Result<void> check_program(const SubmitOptions& options, const Environment& environment,
-                           const std::vector<std::vector<Submission>>& jobs) {
-  const auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
-  if (!gpus) return fail(gpus.error());
-  const preflight::TrainingProgram& program = jobs.front().front().program;  // the same for all
-  SAILOR_CHECK(check_controller(jobs.front().front()));
-  warn_of_framework(jobs);
-  const auto abilities = ask_about(program);
-  if (!abilities) return {};
-  if (!*abilities) {
-    spdlog::warn("whether the job's program can run the plan is not known: {}", abilities->error().what);
-    return {};
-  }
-  const auto& known = (*abilities)->options;
-  if (jobs.front().front().request.elastic && std::find(known.begin(), known.end(), "--elastic") == known.end())
-    return fail(ErrorCode::unavailable, fmt::format("{} is from before elastic trainings", program.path.string()),
-                "use the sailor-train of the same installation");
-  for (const std::vector<Submission>& all : jobs)
-    for (const Submission& one : all)
-      if (auto can = preflight::check_can_run(program, **abilities, one.plan, *gpus); !can)
-        return fail(can.error(), one.path);
-  return {};
-}
 
 Result<std::vector<std::vector<Submission>>> prepare_all(const SubmitOptions& options, const Environment& environment) {
   SAILOR_CHECK(check_trainer_options(options));

@@ -35,18 +35,6 @@ struct Submission {
 /// have; plans that do not go together).
 Result<std::vector<std::vector<Submission>>> prepare_all(const SubmitOptions& options, const Environment& environment);
 
-/// Asks the job's program whether it can run the plans; warns if it cannot be asked from here. Errors: unavailable,
-/// with what it lacks.
-Result<void> check_program(const SubmitOptions& options, const Environment& environment,
-                           const std::vector<std::vector<Submission>>& jobs);
-
-/// Warns if the variables of a uenv that this shell is in would reach the jobs.
-void warn_of_session(const Environment& environment);
-
-/// Checks by the EDF that the container of the jobs sees their run directories, data and checkpoints. Errors:
-/// invalid_input, with the paths; those of reading the EDF.
-Result<void> check_mounts(const Environment& environment, const std::vector<std::vector<Submission>>& jobs);
-
 /// `path`, seen from the working directory.
 std::filesystem::path from_here(const std::filesystem::path& path);
 
