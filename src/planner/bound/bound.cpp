@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "core/worker_threads.hpp"
@@ -22,7 +23,10 @@ using simulator::most_above_event_driven;
 constexpr std::size_t max_exhaustive_pools = 4;  // up to here plans are told apart by the pools of whole pipelines
 constexpr int max_rounds = 16;                   // of prices that are tried for a branch before it is split
 constexpr double refuting = 1.0 - 1e-9;  // of the batch: a plan that just processes it must not be lost by rounding
-constexpr double stabilization = 0.3;    // min share of the way from sure prices to the min possible ones
+// Labels are used where all devices are worth no more than this times the batch without them. With 1.1 and 1.5 the gaps
+// of experiments/clusters are as large or larger.
+constexpr double almost_refuted = 1.02;
+constexpr double stabilization = 0.3;  // min share of the way from sure prices to the min possible ones
 // Targets are tried as shares below the best plan: precision x ratio^i.
 constexpr double precision = 0.001;
 constexpr double target_ratio = 1.25;
@@ -41,27 +45,29 @@ constexpr std::size_t max_hints = 24;
 constexpr std::uint64_t prove_factor = 100;
 constexpr int halving = 3;  // targets, to about half the share below the best plan
 
-/// Chosen so that the bound takes about as long as the search for plans; for many kinds of devices, as long as a user
+/// Work of the bound: first without labels, then with them where a branch is almost refuted without.
+struct UsualWork {
+  std::uint64_t first = 0;
+  std::uint64_t with_labels = 0;
+};
+
+/// Chosen so that the bound takes no longer than the search for plans; for many kinds of devices, as long as a user
 /// will wait.
-std::uint64_t usual_work(const SearchSpace& space) {
+UsualWork usual_work(const SearchSpace& space) {
   const auto devices = static_cast<std::uint64_t>(space.devices());
   switch (space.pools.size()) {
     case 1:
-      return 32'000'000 + 16'000 * devices;
+      return {.first = 32'000'000 + 16'000 * devices,
+              .with_labels = std::min<std::uint64_t>(80'000'000, 12'000'000 + 64'000 * devices)};
     case 2:
-      return 8'000'000 + 240'000 * devices;
+      return {.first = 15'000'000 + 70'000 * devices, .with_labels = 85'000'000 + 400'000 * devices};
     case 3:
     case 4:
-      return 20'000'000 + 600'000 * devices;
+      return {.first = 30'000'000 + 180'000 * devices, .with_labels = 170'000'000 + 700'000 * devices};
     default:
-      return std::min<std::uint64_t>(8'000'000'000, 4'000'000 * devices);
+      return {.first = std::min<std::uint64_t>(800'000'000, 400'000 * devices),
+              .with_labels = std::min<std::uint64_t>(3'200'000'000, 1'600'000 * devices)};
   }
-}
-
-/// For labels, beside it: about a second for one pool, where the gap is theirs to close.
-std::uint64_t usual_label_work(const SearchSpace& space) {
-  if (space.pools.size() > 1) return 20'000'000;
-  return std::min<std::uint64_t>(80'000'000, 12'000'000 + 64'000 * static_cast<std::uint64_t>(space.devices()));
 }
 
 /// Plans of one Branch that take between two times.
@@ -105,15 +111,8 @@ class Bounder {
     if (limits.throughput) latest_ = std::min(latest_, most_above_event_driven / *limits.throughput);
     if (limits.wall_time)
       latest_ = std::min(latest_, most_above_event_driven * limits.wall_time->value() / *request_.iterations);
-    double rate = 0.0;
-    double cheapest = infinity;
-    for (std::size_t p = 0; p < space_.pools.size(); ++p) {
-      rate += pricing.fluid_rate(p) * space_.pools[p].devices();
-      cheapest = std::min(cheapest, space_.pools[p].price.value() / 3600.0);
-    }
-    if (pricing.interleaves() || pricing.any_across()) rate = pricing.mixed_rate() * space_.devices();
-    earliest_ = rate > 0.0 ? request_.job.global_batch / rate : 0.0;
-    cheapest_ = cheapest;
+    for (const DevicePool& pool : space_.pools) cheapest_ = std::min(cheapest_, pool.price.value() / 3600.0);
+    find_times_and_costs();
     layers_ = prices.layers();
     order_layers();
     make_families();
@@ -121,20 +120,18 @@ class Bounder {
 
   double run() {
     if (best_ == infinity || best_ <= 0.0 || stopped()) return 0.0;
-    // Without any search: all devices always do the work that they are quickest at.
-    const double batch = request_.job.global_batch;
-    const double min_usd = pricing().mixed_rate() > 0.0 ? batch * cheapest_ / pricing().mixed_rate() : 0.0;
     double sure = earliest_;
-    if (request_.objective == Objective::cost) sure = min_usd;
-    if (request_.objective == Objective::throughput_per_usd) sure = earliest_ * min_usd;
+    if (request_.objective == Objective::cost) sure = least_usd_;
+    if (request_.objective == Objective::throughput_per_usd) sure = least_product_;
     sure *= 1.0 - 1e-9;
     min_ = sure;
     const std::uint64_t factor = request_.effort.prove ? prove_factor : 1;
-    try_targets(usual_work(space_) * factor, sure, false);
+    const UsualWork usual = usual_work(space_);
+    try_targets(usual.first * factor, sure, false);
     // Then what is left is looked at with labels, which are tighter and dearer.
     if (pricing().any_inside() && proved_ > 0) {
       unresolved_.reset();
-      try_targets(usual_label_work(space_) * factor, sure, true);
+      try_targets(usual.with_labels * factor, sure, true);
     }
     return min_;
   }
@@ -149,6 +146,44 @@ class Bounder {
   }
 
  private:
+  /// What holds without any search. At a value v_p of the devices of each pool, no plan processes more sequences per
+  /// second than the value of its devices divided by min_price_per_sequence(v): at their price in USD, that is the
+  /// least cost; at the rate of each pool alone, the least time. A plan of P USD per second that processes f(P)
+  /// sequences per second at most has a time times cost of P (B / f(P))^2. f grows linearly with every pool that is
+  /// used up, those that give most for the money first, so the least product is where one has just been used up.
+  void find_times_and_costs() {
+    PricingProblem& pricing = workers_.front()->pricing;
+    const double batch = request_.job.global_batch;
+    std::vector<double> usd;
+    std::vector<double> rates;
+    for (std::size_t p = 0; p < space_.pools.size(); ++p) {
+      usd.push_back(space_.pools[p].price.value() / 3600.0);
+      rates.push_back(pricing.fluid_rate(p));
+    }
+    const double fastest = *std::max_element(rates.begin(), rates.end());
+    if (fastest <= 0.0) return;
+    for (double& rate : rates) rate = std::max(rate, 0.01 * fastest);  // some may hold parts of pipelines only
+    double all = 0.0;
+    for (std::size_t p = 0; p < space_.pools.size(); ++p) all += rates[p] * space_.pools[p].devices();
+    const double per_sequence = pricing.min_price_per_sequence(rates);
+    earliest_ = batch * per_sequence / all;
+    if (request_.objective == Objective::throughput || cheapest_ <= 0.0) return;
+    least_usd_ = batch * pricing.min_price_per_sequence(usd);
+    std::vector<std::size_t> order(space_.pools.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return rates[a] * usd[b] > rates[b] * usd[a]; });
+    double spent = 0.0;
+    double rate = 0.0;
+    double least = infinity;
+    for (const std::size_t p : order) {
+      spent += usd[p] * space_.pools[p].devices();
+      rate += rates[p] * space_.pools[p].devices();
+      least = std::min(least, spent / (rate * rate));
+    }
+    least_product_ = std::max(least * batch * batch * per_sequence * per_sequence, earliest_ * least_usd_);
+  }
+
   /// Proves targets, as many as this work allows: no plan is below target(proved_).
   void try_targets(std::uint64_t max_work, double sure, bool with_labels) {
     const std::uint64_t before = work();
@@ -261,6 +296,8 @@ class Bounder {
       if (cheapest_ <= 0.0) return false;
       longest =
           std::min(longest, request_.objective == Objective::cost ? score / cheapest_ : std::sqrt(score / cheapest_));
+      if (request_.objective == Objective::throughput_per_usd && least_usd_ > 0.0)
+        longest = std::min(longest, score / least_usd_);
     }
     if (longest < earliest_) return true;
     for (const auto& worker : workers_) worker->last_prices = {};
@@ -349,9 +386,14 @@ class Bounder {
       OpenBranch child = branch;
       child.plans.holders.resize(static_cast<std::size_t>(layers_), Branch::unknown);
       child.plans.holders[static_cast<std::size_t>(layer)] = holder;
+      if (holder >= 0 && std::any_of(branch.plans.pure.begin(), branch.plans.pure.end(), [&](std::size_t pool) {
+            return pricing().zone(pool) != static_cast<std::size_t>(holder);
+          }))
+        continue;
       // Plans of one zone are a family of their own.
-      if (holder >= 0 && std::all_of(child.plans.holders.begin(), child.plans.holders.end(),
-                                     [&](int other) { return other == holder; }))
+      if (holder >= 0 && families_[branch.family].by_holders &&
+          std::all_of(child.plans.holders.begin(), child.plans.holders.end(),
+                      [&](int other) { return other == holder; }))
         continue;
       open.push_back(std::move(child));
     }
@@ -382,7 +424,8 @@ class Bounder {
       return;
     }
     std::size_t told = 0;
-    if (families_[branch.family].by_holders) {
+    const bool tells_holders = families_[branch.family].by_holders;
+    if (tells_holders) {
       while (told < split_layers_.size() && !plans.holders.empty() &&
              plans.holders[static_cast<std::size_t>(split_layers_[told])] != Branch::unknown)
         ++told;
@@ -406,8 +449,7 @@ class Bounder {
     const double narrow = families_[branch.family].by_holders ? narrow_reductions_of_zones : narrow_reductions;
     const double by_reductions = reductions > narrow ? reductions / 1.5 : 0.0;
     if (by_deadlines <= 0.0 && by_pipelines <= 0.0 && by_reductions <= 0.0) {
-      if (families_[branch.family].by_holders && told < split_layers_.size())
-        split_by_holder(branch, split_layers_[told], open);
+      if (tells_holders && told < split_layers_.size()) split_by_holder(branch, split_layers_[told], open);
       return;
     }
     if (by_deadlines >= by_pipelines && by_deadlines >= by_reductions) {
@@ -425,26 +467,40 @@ class Bounder {
     open.push_back(high);
   }
 
-  /// Whether the devices could process the batch, for the money that a plan of this score may cost. Looks for prices at
-  /// which all devices are worth less, but no pipeline is worth more than it takes: between the min prices that the
-  /// pipelines seen so far allow, and some that are sure. The branch keeps the latter.
+  /// Whether the devices could process the batch, for the money that a plan of this score may cost. The branch keeps
+  /// the best prices that are sure.
   bool possible(Worker& worker, OpenBranch& branch, double score) const {
     PricingProblem& pricing = worker.pricing;
     const double batch = request_.job.global_batch;
-    const std::size_t pools = space_.pools.size();
     DeviceLimits limits{.usd = max_usd(branch, score),
                         .nodes = space_.max_nodes ? static_cast<double>(*space_.max_nodes) : infinity};
     if (request_.limits.node_hours && branch.shortest > 0.0)
       limits.nodes = std::min(limits.nodes, most_above_event_driven * *request_.limits.node_hours * 3600.0 /
                                                 *request_.iterations / branch.shortest);
     if (pricing.interleaves())
-      return max_value(space_, std::vector<double>(pools, branch.longest * pricing.mixed_rate()), limits) >=
-             batch * refuting;
+      return max_value(space_, std::vector<double>(space_.pools.size(), branch.longest * pricing.mixed_rate()),
+                       limits) >= batch * refuting;
+    if (!has_room(branch.plans)) return false;
+    pricing.price_by_labels(false);
+    double value = min_value(worker, branch, limits);
+    if (value < batch * refuting) return false;
+    if (!pricing.has_label_work() || value > almost_refuted * batch) return true;
+    pricing.price_by_labels(true);
+    value = min_value(worker, branch, limits);
+    return value >= batch * refuting;
+  }
+
+  /// Looks for prices at which all devices are worth less than the batch, but no pipeline is worth more than it takes:
+  /// between the min prices that the pipelines seen so far allow, and some that are sure. Returns the least value of
+  /// all devices at sure prices; infinity if none were found.
+  double min_value(Worker& worker, OpenBranch& branch, const DeviceLimits& limits) const {
+    PricingProblem& pricing = worker.pricing;
+    const double batch = request_.job.global_batch;
+    const std::size_t pools = space_.pools.size();
     const auto value_of = [&](const DualPrices& prices) {
       return max_value(space_, prices.device, limits) +
              prices.each * (prices.each > 0.0 ? branch.plans.max_pipelines : branch.plans.min_pipelines);
     };
-    if (!has_room(branch.plans)) return false;
     RestrictedMaster master;
     for (std::size_t p = 0; p < pools; ++p) {
       std::vector<double> here(pools, 0.0);
@@ -471,31 +527,38 @@ class Bounder {
     tried.each = std::clamp(tried.each, -4.0 * batch / branch.plans.min_pipelines, batch / branch.plans.max_pipelines);
     if (!scale({.device = std::vector<double>(pools, 0.0), .each = tried.each}, tried, infinity, value_of))
       tried.each = 0.0;
-    if (!scale({.device = std::vector<double>(pools, 0.0), .each = tried.each}, tried, infinity, value_of)) return true;
+    if (!scale({.device = std::vector<double>(pools, 0.0), .each = tried.each}, tried, infinity, value_of))
+      return infinity;
     std::optional<DualPrices> sure;
     double sure_value = infinity;
+    double allowed = -infinity;  // value at the min prices that the pipelines seen so far allow
+    double toward_sure = 1.0 - stabilization;
     for (int round = 0;; ++round) {
-      if (stopped()) return true;
+      if (stopped()) return infinity;
       DualPrices raised = tried;
       const bool complete = raise(pricing, branch, raised, value_of, master);
-      if (stopped()) return true;
+      if (stopped()) return infinity;
       if (complete) {
         const double value = value_of(raised);
-        if (value < batch * refuting) {
-          worker.last_prices = raised;
-          return false;
-        }
         if (value < sure_value) {
           sure_value = value;
           branch.prices = raised;
           sure = raised;
         }
+        if (value < batch * refuting) {
+          worker.last_prices = raised;
+          return value;
+        }
       }
       DualPrices min_prices;
       master.solve(min_prices);
-      if (value_of(min_prices) >= batch * (1.0 - 1e-7) || round + 1 >= max_rounds) return true;
+      const double value = value_of(min_prices);
+      if (value >= batch * (1.0 - 1e-7) || round + 1 >= max_rounds) return sure_value;
+      // Where the pipelines found last are no news to the master, the next are looked for closer to its prices.
+      toward_sure = value > allowed + 1e-9 * batch ? 1.0 - stabilization : 0.5 * toward_sure;
+      allowed = value;
       tried = sure ? *sure : raised;
-      if (!scale(min_prices, tried, sure ? 1.0 - stabilization : infinity, value_of)) return true;
+      if (!scale(min_prices, tried, sure ? toward_sure : infinity, value_of)) return sure_value;
     }
   }
 
@@ -582,7 +645,9 @@ class Bounder {
   int layers_ = 1;
   double latest_ = infinity;
   double earliest_ = 0.0;          // no plan takes less time
-  double cheapest_ = 0.0;          // USD per second of a device
+  double cheapest_ = infinity;     // USD per second of a device
+  double least_usd_ = 0.0;         // no plan costs less
+  double least_product_ = 0.0;     // of the time and cost of a plan
   std::vector<int> split_layers_;  // in the order in which branches are split by their holders
   std::uint64_t limit_ = 0;
   bool out_of_work_ = false;  // the last target was given up for lack of work

@@ -29,7 +29,7 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
   for (int layer = 0; layer < prices_.layers(); ++layer)
     amounts.push_back(amounts.back() + exchanged * prices_.parameters(layer, layer + 1));
   number_amounts(amounts);
-  for (std::size_t i = 1; i < amounts.size(); ++i) layer_amounts_.push_back(amounts[i] - amounts[i - 1]);
+  amounts_before_ = std::move(amounts);
   for (const DevicePool& pool : space_.pools) largest_node_ = std::max(largest_node_, pool.largest_node());
   for (const DevicePool& pool : space_.pools)
     degrees_.insert(degrees_.end(), pool.tensor_parallel.begin(), pool.tensor_parallel.end());
@@ -37,7 +37,7 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
   degrees_.erase(std::unique(degrees_.begin(), degrees_.end()), degrees_.end());
   const std::size_t groups = space_.pools.size() * degrees_.size();
   reductions_ = std::make_shared<KnownReductions>(groups * distinct_amounts_.size() * at(largest_node_ + 1),
-                                                  groups * layer_amounts_.size());
+                                                  groups * distinct_amounts_.size());
 
   std::vector<std::string> zones;
   for (const DevicePool& pool : space_.pools)
@@ -118,7 +118,7 @@ PricingProblem::PricingProblem(const PricingProblem& other, StagePrices& prices)
       fluid_rate_(other.fluid_rate_),
       mixed_rate_(other.mixed_rate_),
       reductions_(other.reductions_),
-      layer_amounts_(other.layer_amounts_),
+      amounts_before_(other.amounts_before_),
       amount_numbers_(other.amount_numbers_),
       distinct_amounts_(other.distinct_amounts_),
       largest_node_(other.largest_node_) {
@@ -194,6 +194,60 @@ double PricingProblem::across(const std::vector<double>& device_price, double de
   return needed;
 }
 
+double PricingProblem::min_price_per_sequence(const std::vector<double>& device_price) {
+  if (interleaves_)
+    return mixed_rate_ > 0.0 ? *std::min_element(device_price.begin(), device_price.end()) / mixed_rate_ : 0.0;
+  double min_price = infinity;
+  for (std::size_t p = 0; p < space_.pools.size(); ++p) {
+    for (const Single& single : singles_[p])
+      min_price = std::min(min_price, device_price[p] * single.devices * single.time / single.micro_batch);
+    for (StageProgram& program : inside_[p]) {
+      program.set_prices({});
+      min_price = std::min(min_price, device_price[p] * min_price_per_micro_batch(program) / program.micro_batch());
+    }
+  }
+  for (StageProgram& program : across_) {
+    program.set_prices(device_price);
+    min_price = std::min(min_price, min_price_per_micro_batch(program) / program.micro_batch());
+  }
+  return min_price < infinity ? min_price : 0.0;
+}
+
+// Ranges of the slowest stage are split, that of the least bound first. A pipeline of n micro-batches takes S + (n - 1)
+// t for them.
+double PricingProblem::min_price_per_micro_batch(StageProgram& program) const {
+  struct Range {
+    double bound;
+    int from;
+    int to;
+    bool operator<(const Range& other) const { return bound > other.bound; }
+  };
+  const int max_count = std::max(1, request_.job.global_batch / program.micro_batch());
+  const auto bounded = [&](int from, int to) {
+    const double slowest = program.level(from);
+    const double through = std::max(program.through(), slowest);
+    double bound = infinity;
+    for (int count = 1; count <= std::min(program.max_in_flight(), max_count); ++count) {
+      const double price = program.solve(to, 0, count, StageProgram::unlimited)->min;
+      const int most = count == program.max_in_flight() ? max_count : count;
+      bound = std::min(bound, price * (slowest + (through - slowest) / most));
+    }
+    return Range{bound, from, to};
+  };
+  std::vector<Range> heap{bounded(0, program.levels())};
+  while (true) {
+    std::pop_heap(heap.begin(), heap.end());
+    const Range least = heap.back();
+    heap.pop_back();
+    if (least.to - least.from <= 1 || least.bound == infinity) return least.bound;
+    const int middle = (least.from + least.to) / 2;
+    for (const Range& half : {bounded(least.from, middle), bounded(middle, least.to)}) {
+      heap.push_back(half);
+      std::push_heap(heap.begin(), heap.end());
+    }
+  }
+}
+
 /// The most promising boxes are split until they are narrow.
 double PricingProblem::longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                               ViolatedColumn& violated) {
@@ -237,8 +291,10 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
         violated.uses[program.candidates().front().pool] = price;
         if (hints_ != nullptr && !top.stages.empty()) hints_->push_back({top.stages, program.micro_batch()});
       } else {
-        std::vector<TemplateStage> stages =
-            program.stages_of(top.to, program.weights / 2, top.min_micro_batches, top.limits, top.candidate, top.last);
+        std::vector<TemplateStage> stages = !top.stages.empty()
+                                                ? top.stages
+                                                : program.stages_of(top.to, program.weights / 2, top.min_micro_batches,
+                                                                    top.limits, top.candidate, top.last);
         double sum = 0.0;
         for (const TemplateStage& stage : stages) {
           violated.uses[stage.pool] += stage.tensor_parallel;
@@ -382,21 +438,20 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     is_sure = true;
   }
   box = evaluate(exact ? *solution : *quick, exact, box.limits);
-  if (label_work_left_ > 0 && exact && program.inside() && box.worth > needed)
+  if (by_labels_ && label_work_left_ > 0 && exact && box.worth > needed)
     find_ready_worth(program, box, deadline, branch, each, needed);
 }
 
-// Devices and times of a pipeline do not depend on prices: an answer serves for all of them.
+// Inside a pool, devices and times of a pipeline do not depend on prices: an answer serves for all of them.
 void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch,
                                       double each, double needed) {
-  const auto max_devices = static_cast<int>(std::min(
-      (static_cast<double>(box.max_micro_batches) * program.micro_batch() - each) / std::max(needed, 1e-300) * slack,
-      1e6));
+  const double max_price =
+      (static_cast<double>(box.max_micro_batches) * program.micro_batch() - each) / std::max(needed, 1e-300) * slack;
   KnownReady& known = ready_[{&program, box.from, box.to, box.min_micro_batches, box.max_micro_batches}];
-  if (known.max_devices < max_devices) {
+  if (known.max_price < max_price || !program.inside()) {
     const double quickest = program.level(box.from);
     const auto& candidates = program.candidates();
-    known.max_devices = max_devices;
+    known.max_price = max_price;
     known.answer = price_ready_pipelines(
         {.program = program,
          .furthest = limits(program, deadline - quickest * (box.min_micro_batches - 1), deadline, branch),
@@ -407,13 +462,21 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
          .in_flight = program.in_flight_at(box.to, box.min_micro_batches),
          .deadline = deadline,
          .step = step_ * deadline,
-         .max_devices = max_devices,
+         .max_price = max_price,
+         .price_step = program.inside() ? 0.0 : step_ * max_price,
          .max_first_reduction = branch.reduction_up_to,
          .delay = delay_of(program, branch),
-         .reduction = [&](std::size_t candidate, int first, int last, int devices) {
-           return reduction(candidates[candidate].pool, candidates[candidate].tensor_parallel, first, last, at(devices),
-                            branch);
-         }});
+         .reduction =
+             [&](std::size_t candidate, int first, int last, int devices) {
+               return reduction(candidates[candidate].pool, candidates[candidate].tensor_parallel, first, last,
+                                at(devices), branch);
+             },
+         .message =
+             [&](std::size_t candidate, std::size_t next, bool one_node) {
+               return prices_.boundary(candidates[candidate].pool, candidates[candidate].tensor_parallel,
+                                       candidates[next].pool, candidates[next].tensor_parallel, program.micro_batch(),
+                                       one_node);
+             }});
     work_ += known.answer.work;
     label_work_left_ -= std::min(label_work_left_, known.answer.work);
   }
@@ -421,7 +484,7 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
   Box best = box;
   best.worth = 0.0;
   for (const ReadyPipeline& pipeline : known.answer.pipelines) {
-    const double worth = (static_cast<double>(pipeline.count) * program.micro_batch() - each) / pipeline.devices;
+    const double worth = (static_cast<double>(pipeline.count) * program.micro_batch() - each) / pipeline.price;
     if (worth <= std::max(needed, best.worth)) continue;
     best.worth = worth;
     best.count = pipeline.count;
@@ -460,6 +523,15 @@ void PricingProblem::enter(const Branch& branch, double deadline) {
   limits_.clear();
   ready_.clear();
   const int layers = prices_.layers();
+  several_before_.clear();
+  if (std::find(branch.holders.begin(), branch.holders.end(), Branch::several) != branch.holders.end()) {
+    several_before_.push_back(0.0);
+    for (int layer = 0; layer < layers; ++layer)
+      several_before_.push_back(several_before_.back() +
+                                (branch.holders[at(layer)] == Branch::several
+                                     ? amounts_before_[at(layer) + 1] - amounts_before_[at(layer)]
+                                     : 0.0));
+  }
   alone_until_.assign(zones_ * at(layers), layers);
   for (std::size_t zone = 0; zone < zones_ && !branch.holders.empty(); ++zone)
     for (int layer = layers; layer-- > 0;) {

@@ -43,7 +43,7 @@ class KnownReductions {
   struct Times {
     Times(std::size_t of_times, std::size_t of_linked);
     std::vector<std::atomic<double>> times;   ///< of several layers, by pool, degree, amount and rings
-    std::vector<std::atomic<double>> linked;  ///< of a layer that is held elsewhere too, by pool, degree and layer
+    std::vector<std::atomic<double>> linked;  ///< of layers that are held elsewhere too, by pool, degree and amount
   };
   KnownReductions(std::size_t times, std::size_t linked) : times_(times), linked_(linked) {}
   /// The times of a branch, by the properties that they depend on.
@@ -87,6 +87,10 @@ class PricingProblem {
   [[nodiscard]] double fluid_rate(std::size_t pool) const { return fluid_rate_[pool]; }
   /// The same for pipelines that may have every layer in another pool.
   [[nodiscard]] double mixed_rate() const { return mixed_rate_; }
+  /// Min over all pipelines of the price of their devices times their seconds for a sequence, however many
+  /// micro-batches they have, and without reductions. So no plan processes more sequences per second than the price of
+  /// its devices divided by this.
+  double min_price_per_sequence(const std::vector<double>& device_price);
   /// The max value of Branch::reduction_up_to that makes a difference.
   double longest_reduction(const Branch& branch);
 
@@ -97,9 +101,11 @@ class PricingProblem {
   [[nodiscard]] std::size_t zones() const { return zones_; }
   [[nodiscard]] bool any_across() const { return !across_.empty(); }
   [[nodiscard]] bool any_inside() const;
-  /// From now on, pipelines inside a pool are priced by labels, too (ready_labels.hpp), as long as that takes no more
-  /// than so much work.
+  /// From now on, pipelines of two stages or more are priced by labels, too (ready_labels.hpp), as long as that takes
+  /// no more than so much work.
   void use_labels(std::uint64_t max_work) { label_work_left_ = max_work; }
+  [[nodiscard]] bool has_label_work() const { return label_work_left_ > 0; }
+  void price_by_labels(bool yes) { by_labels_ = yes; }
   /// Whether a stage may hold several ranges of layers (interleaved schedule): then only fluid_rate() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
   [[nodiscard]] std::uint64_t work() const;
@@ -135,10 +141,12 @@ class PricingProblem {
     return box.to - box.from <= 1 || (box.max_micro_batches - 1) * (program.level(box.to) - program.level(box.from)) <=
                                          times * narrow_ * deadline;
   }
+  /// The same for a micro-batch, of pipelines of two stages or more.
+  double min_price_per_micro_batch(StageProgram& program) const;
   double longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                 ViolatedColumn& violated);
   void find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each, double needed);
-  /// Lowers the worth of a box inside a pool to that of pipelines with time for the reductions of all stages.
+  /// Lowers the worth of a box to that of pipelines with time for the reductions of all stages.
   void find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
                         double needed);
   void number_amounts(const std::vector<double>& amounts);
@@ -149,8 +157,8 @@ class PricingProblem {
   double reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way, const Branch& branch);
   int longest_first_stage(const Branch& branch);
   double reduction_of(std::size_t pool, int tensor_parallel, int rings, double amount, const Branch& branch);
-  /// Reduction of a layer that is held in other zones, too.
-  double linked_reduction(std::size_t pool, int tensor_parallel, int layer, const Branch& branch);
+  /// Reduction of layers that are held in other zones, too; `amount`: index into distinct_amounts_.
+  double linked_reduction(std::size_t pool, int tensor_parallel, std::size_t amount, const Branch& branch);
   double over_link(std::size_t a, std::size_t b, int node, int degree, int rings, int replicas, double amount);
 
   StagePrices& prices_;
@@ -170,22 +178,24 @@ class PricingProblem {
   std::vector<Hint>* hints_ = nullptr;
   std::shared_ptr<KnownReductions> reductions_;  // all threads'
   std::shared_ptr<KnownReductions::Times> reductions_here_;
-  std::vector<double> layer_amounts_;
+  std::vector<double> amounts_before_;       // of layers [0, i), bytes that all ranks exchange
+  std::vector<double> several_before_;       // the same of those that several zones of branch_ hold; empty: of none
   std::vector<std::size_t> amount_numbers_;  // of layers [first, last): at first x (layers + 1) + last
   std::vector<double> distinct_amounts_;
   int largest_node_ = 1;
   double fixed_delay_ = 0.0;  // min seconds of a deadline that are not for rounds of micro-batches
   double narrow_ = 0.001;     // share of the deadline that differences between slowest stages may make
   std::uint64_t label_work_left_ = 0;
+  bool by_labels_ = false;
   double step_ = 1e-5;   // of the deadline, to which times of labels are rounded down
   double steps_ = 64.0;  // per deadline, to which the time left for reductions is rounded up
   Branch branch_;        // of the last call of enter()
   double deadline_ = 0.0;
   std::vector<int> alone_until_;  // by zone and layer: first layer from there on that another zone alone holds
   std::map<std::pair<const StageProgram*, double>, StageLimits> limits_;  // by program and time left, of branch_
-  /// Pipelines inside a pool of up to so many devices, of branch_.
+  /// Pipelines of up to such a price, of branch_.
   struct KnownReady {
-    int max_devices = 0;
+    double max_price = 0.0;
     ReadyAnswer answer{};
   };
   /// By program, levels of the slowest stage, and numbers of micro-batches.

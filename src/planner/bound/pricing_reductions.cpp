@@ -74,11 +74,14 @@ double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int firs
   if (!branch.holders.empty() && alone_until_[zone_[pool] * at(prices_.layers()) + at(first)] < last) return infinity;
   if (branch.min_pipelines < 2 || prices_.env().framework.overlaps_reduction || interleaves_) return 0.0;
   double linked = 0.0;
-  if (!branch.holders.empty())
-    for (int layer = first; layer < last; ++layer) {
-      if (branch.holders[at(layer)] == Branch::several)
-        linked = std::max(linked, linked_reduction(pool, tensor_parallel, layer, branch));
-    }
+  if (!several_before_.empty()) {
+    const double held_elsewhere = several_before_[at(last)] - several_before_[at(first)];
+    const auto more =
+        std::upper_bound(distinct_amounts_.begin(), distinct_amounts_.end(), held_elsewhere * (1.0 + 1e-9));
+    if (more != distinct_amounts_.begin())
+      linked = linked_reduction(pool, tensor_parallel, static_cast<std::size_t>(more - distinct_amounts_.begin()) - 1,
+                                branch);
+  }
   // On the stage's node so many of its ranks take part in a sum of its layers at most; every other rank makes one more
   // sum that goes through the network beside it.
   const int node = space_.pools[pool].largest_node();
@@ -108,18 +111,19 @@ double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int firs
 
 // An all-reduce over several zones is as slow as over the slowest pair, thus at least as over the quickest pair with
 // this zone.
-double PricingProblem::linked_reduction(std::size_t pool, int tensor_parallel, int layer, const Branch& branch) {
+double PricingProblem::linked_reduction(std::size_t pool, int tensor_parallel, std::size_t amount,
+                                        const Branch& branch) {
   const auto index =
       static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
   std::atomic<double>& known =
-      reductions_here_->linked[(pool * degrees_.size() + index) * layer_amounts_.size() + at(layer)];
+      reductions_here_->linked[(pool * degrees_.size() + index) * distinct_amounts_.size() + amount];
   double time = known.load(std::memory_order_relaxed);
   if (time >= 0.0) return time;
   const int node = space_.pools[pool].largest_node();
   time = infinity;
   for (const int degree : degrees_) {
     if (degree > tensor_parallel) break;
-    const double share = layer_amounts_[at(layer)] / degree;
+    const double share = distinct_amounts_[amount] / degree;
     for (std::size_t other = 0; other < space_.pools.size(); ++other)
       if (zone_[other] != zone_[pool])
         time = std::min(time, std::max(over_link(pool, other, node, degree, degree, branch.min_pipelines, share),
@@ -136,15 +140,18 @@ double PricingProblem::reduction_of(std::size_t pool, int tensor_parallel, int r
                                     const Branch& branch) {
   const int node = space_.pools[pool].largest_node();
   const int replicas = branch.min_pipelines;
+  // Pools of whole pipelines hold every layer, so that they take part in the stage's reductions.
+  std::vector<std::size_t> holding = branch.pure;
+  if (!holding.empty() && std::find(holding.begin(), holding.end(), pool) == holding.end()) holding.push_back(pool);
   double min_time = infinity;
   for (const int degree : degrees_) {
     if (degree > tensor_parallel) break;
     const double share = amount / degree;
     const int together = std::max(rings, degree);
     double time = 0.0;
-    if (branch.pure.size() > 1) {  // they hold every layer, and an all-reduce is as slow as between the slowest pair
-      for (const std::size_t a : branch.pure)
-        for (const std::size_t b : branch.pure)
+    if (holding.size() > 1) {  // an all-reduce is as slow as between the slowest pair
+      for (const std::size_t a : holding)
+        for (const std::size_t b : holding)
           if (a != b) time = std::max(time, over_link(a, b, node, degree, together, replicas, share));
     } else if (branch.one_pool) {
       time = over_link(pool, pool, node, degree, together, replicas, share);

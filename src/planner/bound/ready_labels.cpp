@@ -26,12 +26,13 @@ class ReadyLabels {
         slowest_(question.slowest * rounding),
         left_(question.deadline - question.round * (question.min_micro_batches - 1)),
         latest_(left_ + (rounding - 1.0) * question.deadline),
-        max_devices_(question.max_devices) {
+        max_price_(question.max_price) {
     for (const StageCandidate& candidate : candidates_) {
       node_ = std::max(node_, candidate.node);
-      for (const double link : {candidate.near, candidate.far})
-        if (link < infinity) longest_link_ = std::max(longest_link_, link);
+      price_.push_back(program_.device_price(candidate.pool) * candidate.tensor_parallel);
+      min_device_price_ = std::min(min_device_price_, program_.device_price(candidate.pool));
     }
+    find_messages();
     reductions_.assign(candidates_.size() * width_ * width_ * at(node_ + 1), -1.0);
     open_.resize(candidates_.size() * width_);
     find_potentials();
@@ -58,12 +59,12 @@ class ReadyLabels {
     double through = 0.0;
     double ready = 0.0;
     double head = 0.0;  ///< seconds of its first stage, where what it receives may make that too long; else 0
-    int devices = 0;
-    int on_node = 0;  ///< of its devices, on the node of its first stage and the next ones
+    double price = 0.0;
+    int on_node = 0;  ///< devices on the node of its first stage, of that and the next ones
     int stages = 0;   ///< up to ReadyQuestion::in_flight
     int label = 0;    ///< index into stages_of_
 
-    /// Needs as many devices at least as the other.
+    /// For two of which the other is as dear at least.
     [[nodiscard]] bool is_no_worse_than(const Open& other) const {
       return through <= other.through && ready <= other.ready && on_node <= other.on_node && stages <= other.stages &&
              head <= other.head;
@@ -76,7 +77,7 @@ class ReadyLabels {
     int behind = -1;  ///< label of the next stages
   };
 
-  /// Lower bounds of the devices and weighted times of the stages of layers [0, first), by `first`.
+  /// Lower bounds of the price and weighted times of the stages of layers [0, first), by `first`.
   struct Potential {
     double weight = 0.0;
     std::vector<double> pass;
@@ -84,8 +85,8 @@ class ReadyLabels {
   };
 
   /// Rounded down, so that more labels are alike.
-  [[nodiscard]] double rounded(double time) const {
-    return question_.step > 0.0 ? std::floor(time / question_.step) * question_.step : time;
+  [[nodiscard]] static double rounded(double value, double step) {
+    return step > 0.0 ? std::floor(value / step) * step : value;
   }
 
   double reduction(std::size_t candidate, int first, int last, int on_node) {
@@ -94,10 +95,35 @@ class ReadyLabels {
     return known;
   }
 
+  struct Messages {
+    BoundaryCost near;
+    BoundaryCost far;
+  };
+
+  void find_messages() {
+    min_message_to_.assign(candidates_.size(), infinity);
+    for (std::size_t o = 0; o < candidates_.size(); ++o)
+      for (std::size_t next = 0; next < candidates_.size(); ++next) {
+        const StageCandidate& candidate = candidates_[o];
+        const StageCandidate& other = candidates_[next];
+        const bool one_node =
+            candidate.pool == other.pool && candidate.tensor_parallel + other.tensor_parallel <= candidate.node;
+        const Messages found{.near = one_node ? question_.message(o, next, true) : BoundaryCost{infinity, infinity},
+                             .far = question_.message(o, next, false)};
+        messages_.push_back(found);
+        for (const double seconds : {found.near.both(), found.far.both()}) {
+          if (seconds == infinity) continue;
+          longest_message_ = std::max(longest_message_, seconds);
+          min_message_to_[next] = std::min(min_message_to_[next], seconds);
+        }
+      }
+  }
+
   /// By how late the stages from a layer on are (no delay is made up for), and by weight, what those before it take.
   void find_potentials() {
     delay_step_ = std::max(left_ - program_.pass_before(layers_), 0.0) / delays;
-    const double scale = std::max(1, std::min(max_devices_, 1 << 12)) / question_.deadline;
+    const double scale =
+        min_device_price_ * std::clamp(max_price_ / min_device_price_, 1.0, 4096.0) / question_.deadline;
     const auto at_least = [&](std::size_t o, int first, int last) {
       return reduction(o, first, last, candidates_[o].tensor_parallel);
     };
@@ -111,7 +137,7 @@ class ReadyLabels {
     }
   }
 
-  /// Min over stages of layers [0, first), none of which reaches further, of their devices and `weight` times their
+  /// Min over stages of layers [0, first), none of which reaches further, of their price and `weight` times their
   /// time from end to end, or only forward.
   void fill(Potential& potential, double weight, const StageLimits& furthest) {
     potential.weight = weight;
@@ -131,8 +157,7 @@ class ReadyLabels {
           if (time > slowest_) break;
           const double forward = candidate.forward[at(last)] - candidate.forward[at(first)];
           const auto lower = [&](std::vector<double>& values, double seconds) {
-            values[at(last)] =
-                std::min(values[at(last)], values[at(first)] + candidate.tensor_parallel + weight * seconds);
+            values[at(last)] = std::min(values[at(last)], values[at(first)] + price_[o] + weight * seconds);
           };
           lower(potential.pass, time + link);
           lower(potential.forward, forward);
@@ -140,18 +165,18 @@ class ReadyLabels {
       }
   }
 
-  /// Min devices of the stages of layers [0, first) before a label.
-  [[nodiscard]] double devices_before(int first, const Open& label) const {
+  /// Min price of the stages of layers [0, first) before a label.
+  [[nodiscard]] double price_before(int first, const Open& label) const {
     const double late = label.through - (program_.pass_before(layers_) - program_.pass_before(first));
     const int delay =
         delay_step_ > 0.0 ? std::clamp(static_cast<int>(late / delay_step_ * (1.0 - 1e-12)), 0, delays - 1) : 0;
-    double devices = 0.0;
+    double price = 0.0;
     for (std::size_t w = 0; w < weights.size(); ++w) {
       const Potential& potential = potentials_[at(delay) * weights.size() + w];
-      devices = std::max({devices, potential.pass[at(first)] - potential.weight * (left_ - label.through),
-                          potential.forward[at(first)] - potential.weight * (left_ - label.ready)});
+      price = std::max({price, potential.pass[at(first)] - potential.weight * (left_ - label.through),
+                        potential.forward[at(first)] - potential.weight * (left_ - label.ready)});
     }
-    return devices;
+    return price;
   }
 
   /// Extends a label by stages that end where it begins.
@@ -159,30 +184,26 @@ class ReadyLabels {
     const FirstStage next = stages_of_[at(behind.label)];
     const double most = behind.head == 0.0 ? infinity : slowest_ - behind.head;  // seconds of a message to it
     for (std::size_t o = 0; o < candidates_.size(); ++o) {
-      const StageCandidate& candidate = candidates_[o];
-      const int degree = candidate.tensor_parallel;
-      if (behind.devices + degree > max_devices_) continue;
+      const int degree = candidates_[o].tensor_parallel;
+      if (behind.price + price_[o] > max_price_) continue;
       if (next.first == layers_) {
-        add_stages(behind, o, 0.0, 0.0, degree);
+        add_stages(behind, o, {0.0, 0.0}, degree);
         continue;
       }
-      const StageCandidate& other = candidates_[next.candidate];
-      const double near = std::max(candidate.near, other.near);
-      const double far = std::max(candidate.far, other.far);
-      if (far < infinity && far <= most)
-        add_stages(behind, o, far, std::max(candidate.far_forward, other.far_forward), degree);
-      if (near < infinity && near <= most && behind.on_node + degree <= candidate.node)
-        add_stages(behind, o, near, std::max(candidate.near_forward, other.near_forward), behind.on_node + degree);
+      const auto& [near, far] = messages_[o * candidates_.size() + next.candidate];
+      if (far.both() < infinity && far.both() <= most) add_stages(behind, o, far, degree);
+      if (near.both() < infinity && near.both() <= most && behind.on_node + degree <= candidates_[o].node)
+        add_stages(behind, o, near, behind.on_node + degree);
     }
   }
 
-  /// Adds stages of candidate `o` before a label, with a message of so many seconds to it.
-  void add_stages(const Open& behind, std::size_t o, double link, double forward_link, int on_node) {
+  /// Adds stages of candidate `o` before a label, with a message to it.
+  void add_stages(const Open& behind, std::size_t o, const BoundaryCost& message, int on_node) {
     const StageCandidate& candidate = candidates_[o];
     const int last = stages_of_[at(behind.label)].first;
     const int stages = std::min(behind.stages + 1, question_.in_flight);
     const std::vector<double>& times = candidate.time[at(stages) - 1];
-    const int devices = behind.devices + candidate.tensor_parallel;
+    const double price = rounded(behind.price + price_[o], question_.price_step);
     for (int first = last - 1; first >= 0; --first) {
       if (first == 0 && last == layers_) break;  // pipelines of one stage are priced apart
       ++answer_.work;
@@ -190,38 +211,39 @@ class ReadyLabels {
       const double time = times[at(first) * width_ + at(last)];
       if (time == infinity) continue;
       // All but the first stage wait for messages of a previous one, too.
-      const double sends = time + (program_.blocks() ? link : 0.0);
+      const double sends = time + (program_.blocks() ? message.both() : 0.0);
       if (sends > slowest_) break;
-      const double receives = program_.blocks() && first > 0 ? std::min(candidate.near, candidate.far) : 0.0;
+      const double receives = program_.blocks() && first > 0 ? min_message_to_[o] : 0.0;
       if (sends + receives > slowest_) continue;
       const double forward = candidate.forward[at(last)] - candidate.forward[at(first)];
-      Open label{.through = behind.through + link + time, .devices = devices, .on_node = on_node, .stages = stages};
+      Open label{
+          .through = behind.through + message.both() + time, .price = price, .on_node = on_node, .stages = stages};
       const double through = label.through + program_.pass_before(first);
       if (question_.delay(through) > latest_) break;
-      if (program_.blocks() && sends + longest_link_ > slowest_) label.head = sends;
+      if (program_.blocks() && sends + longest_message_ > slowest_) label.head = sends;
       const double taken = reduction(o, first, last, on_node);
       if (taken == infinity || (first == 0 && taken > question_.max_first_reduction)) continue;
-      label.ready = std::max(behind.ready + forward_link + forward, label.through + taken);
+      label.ready = std::max(behind.ready + message.forward + forward, label.through + taken);
       if (label.ready + program_.forward_before(first) > latest_) break;
-      label.through = rounded(label.through);
-      label.ready = rounded(label.ready);
+      label.through = rounded(label.through, question_.step);
+      label.ready = rounded(label.ready, question_.step);
       if (first == 0) {
         finish(label, {.first = first, .candidate = o, .behind = behind.label});
         continue;
       }
-      if (devices + devices_before(first, label) > max_devices_ + 1e-6) continue;
+      if (price + price_before(first, label) > max_price_ * (1.0 + 1e-9)) continue;
       add(label, {.first = first, .candidate = o, .behind = behind.label});
     }
   }
 
-  /// Lists of open labels are in the order of their devices.
+  /// Lists of open labels are in the order of their prices.
   void add(Open label, const FirstStage& stage) {
     std::vector<Open>& open = open_[stage.candidate * width_ + at(stage.first)];
     auto other = open.begin();
-    for (; other != open.end() && other->devices <= label.devices; ++other)
+    for (; other != open.end() && other->price <= label.price; ++other)
       if (other->is_no_worse_than(label)) break;
     compared_ += static_cast<std::uint64_t>(other - open.begin());
-    if (other != open.end() && other->devices <= label.devices) return;
+    if (other != open.end() && other->price <= label.price) return;
     label.label = static_cast<int>(stages_of_.size());
     stages_of_.push_back(stage);
     compared_ += static_cast<std::uint64_t>(open.end() - other);
@@ -237,13 +259,12 @@ class ReadyLabels {
     if (left < -1e-12 * question_.deadline || count < question_.min_micro_batches) return;
     const auto enough = static_cast<int>(count);
     auto& found = answer_.pipelines;
-    if (std::any_of(found.begin(), found.end(), [&](const ReadyPipeline& other) {
-          return other.count >= enough && other.devices <= label.devices;
-        }))
+    if (std::any_of(found.begin(), found.end(),
+                    [&](const ReadyPipeline& other) { return other.count >= enough && other.price <= label.price; }))
       return;
     std::erase_if(found,
-                  [&](const ReadyPipeline& other) { return other.count <= enough && other.devices >= label.devices; });
-    found.push_back({.count = enough, .devices = label.devices, .stages = {}});
+                  [&](const ReadyPipeline& other) { return other.count <= enough && other.price >= label.price; });
+    found.push_back({.count = enough, .price = label.price, .stages = {}});
     for (const FirstStage* stage = &first_stage; stage->behind >= 0;) {
       const FirstStage* next = &stages_of_[at(stage->behind)];
       found.back().stages.push_back({.pool = candidates_[stage->candidate].pool,
@@ -252,7 +273,7 @@ class ReadyLabels {
                                      .last = next->first});
       stage = next;
     }
-    if (enough == question_.max_micro_batches) max_devices_ = std::min(max_devices_, label.devices - 1);
+    if (enough == question_.max_micro_batches) max_price_ = std::min(max_price_, label.price * (1.0 - 1e-9));
   }
 
   const ReadyQuestion& question_;
@@ -263,9 +284,13 @@ class ReadyLabels {
   double slowest_;  // max seconds of a stage
   double left_;     // seconds of the deadline that are not for rounds of micro-batches
   double latest_;   // the same, with a margin for rounding
-  int max_devices_;
+  double max_price_;
   int node_ = 1;
-  double longest_link_ = 0.0;
+  std::vector<double> price_;  // by candidate
+  double min_device_price_ = infinity;
+  std::vector<Messages> messages_;  // at candidate x candidates + candidate of the next stage
+  double longest_message_ = 0.0;
+  std::vector<double> min_message_to_;  // by candidate
   static constexpr std::array weights{0.0, 0.7, 1.5, 3.0};
   static constexpr int delays = 8;
   double delay_step_ = 0.0;

@@ -1,5 +1,5 @@
-// The cheapest pipelines inside a pool by label setting: for each stage, when its own reductions are done, and not only
-// when its pipeline has passed. Tighter than StageProgram::solve(), which prices stages one by one, and dearer.
+// The cheapest pipelines by label setting: for each stage, when its own reductions are done, and not only when its
+// pipeline has passed. Tighter than StageProgram::solve(), which prices stages one by one, and dearer.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct PassDelay {
 
 /// The pipelines that are asked for. Times in seconds.
 struct ReadyQuestion {
-  const StageProgram& program;  ///< inside a pool: a device costs 1
+  const StageProgram& program;
   const StageLimits& furthest;
   double slowest = infinity;  ///< max time of a stage
   double round = 0.0;         ///< min time of the slowest stage
@@ -30,31 +30,34 @@ struct ReadyQuestion {
   int max_micro_batches = 1;
   int in_flight = 1;  ///< micro-batches, of which a stage's memory holds as many as there are stages from it on
   double deadline = 0.0;
-  double step = 0.0;  ///< times of labels are rounded down to multiples; 0: not
-  int max_devices = 1;
+  double step = 0.0;        ///< times of labels are rounded down to multiples; 0: not
+  double max_price = 1.0;   ///< of the devices of a pipeline, by StageProgram::device_price()
+  double price_step = 0.0;  ///< prices of labels are rounded down to multiples; 0: not
   double max_first_reduction = infinity;
   PassDelay delay;
   /// Min time of the reductions of a stage on a node of which it and the next stages take so many devices.
   std::function<double(std::size_t candidate, int first, int last, int devices)> reduction;
+  /// Min time of a message from a stage to the next one and its gradient back, inside a node or between nodes.
+  std::function<BoundaryCost(std::size_t candidate, std::size_t next, bool one_node)> message;
 };
 
 struct ReadyPipeline {
   int count = 1;  ///< micro-batches
-  int devices = 1;
+  double price = 1.0;
   std::vector<TemplateStage> stages{};
 };
 
 struct ReadyAnswer {
   bool complete = false;  ///< false: too many labels, and nothing is known
-  /// Those of the fewest devices for so many micro-batches or more.
+  /// Those of the least price for so many micro-batches or more.
   std::vector<ReadyPipeline> pipelines{};
   std::uint64_t work = 0;
 };
 
 /// A pipeline grows from its last stage to its first. A label is the stages from a layer on: seconds from end to end
-/// and back; seconds until all reductions of these stages are done, if no micro-batch went before; devices, and those
-/// of them on the node of its first stage. Dominated ones go, and those that break the deadline or take too many
-/// devices, whatever comes before them.
+/// and back; seconds until all reductions of these stages are done, if no micro-batch went before; the price of its
+/// devices, and how many of them are on the node of its first stage. Dominated ones go, and those that break the
+/// deadline or the max price, whatever comes before them.
 ReadyAnswer price_ready_pipelines(const ReadyQuestion& question);
 
 }  // namespace sailor::planner

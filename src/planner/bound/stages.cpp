@@ -137,7 +137,6 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageCandidate> cand
   }
   through_ += link;
   find_passes();
-  if (!inside) max_in_flight_ = 1;  // the min of any stage; more would take too long to tell apart
   find_backward();
   first_level_ = std::max(slowest_layer, 1e-9);
   levels_ = static_cast<int>(std::ceil(std::log(longest / first_level_) / std::log(level_step))) + 2;
@@ -432,7 +431,7 @@ int StageProgram::in_flight_at(int index, int in_flight) const {
 }
 
 std::shared_ptr<const MinPrices> StageProgram::solve(int index, std::size_t weight, int in_flight, std::size_t limits) {
-  const int cap = in_flight_at(index, in_flight);
+  const int cap = inside_ ? in_flight_at(index, in_flight) : 1;  // across pools more would take too long to tell apart
   const std::uint64_t key = ((limits * at(levels_ + 1) + at(index)) * weights + weight) * at(deepest) + at(cap) - 1;
   auto& entry = cache_->solved[key];
   if (entry) return entry;
