@@ -637,11 +637,11 @@ void for_each_division(const std::vector<planner::GroupTime>& groups, std::size_
                       std::max(end, group.fixed + group.round * (n - 1)), best);
 }
 
-// A plan of equal pipelines in one pool, done by some time of the closed form, is a solution of the pricing problem at
-// that deadline: nothing may be priced below it, whatever the labels of ready_labels.hpp leave out. And labels only
-// price lower.
-RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanInAPool, ()) {
-  PlannerWorld world({.gpus = 16, .types = 1, .zones = 1});
+/// A plan of equal pipelines, done by some time of the closed form, is a solution of the pricing problem at that
+/// deadline: nothing may be priced below it, whatever the labels of ready_labels.hpp leave out. And labels only price
+/// lower.
+void prices_are_possible(bool across) {
+  PlannerWorld world({.gpus = 16, .types = across ? 2 : 1, .zones = across ? 2 : 1});
   const Profile profile(world.data);
   simulator::Environment env = world.environment(profile);
   const LayerCosts costs = simulator::layer_costs_for(env);
@@ -652,22 +652,33 @@ RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanInAPool, ()) {
   RC_PRE(space.has_value());
   space->schedules = {Schedule::one_f_one_b};
   planner::StagePrices prices(request, *space, env);
-  const planner::DevicePool& pool = space->pools.front();
+  const std::size_t pools = space->pools.size();
+  RC_PRE(across == (pools > 1));
   const int layers = prices.layers();
   RC_PRE(layers > 1);
   const int micro_batch = *rc::gen::elementOf(space->micro_batches);
   const int stages = *rc::gen::inRange(2, std::min(layers, 5) + 1);
   planner::PipelineTemplate column{.micro_batch = micro_batch};
+  std::vector<int> uses(pools, 0);
+  std::vector<double> device_price;
+  for (std::size_t p = 0; p < pools; ++p) device_price.push_back(*rc::gen::inRange(1, 5));
+  double price = 0.0;
   int first = 0;
   for (int i = 0; i < stages; ++i) {
     const int last = i + 1 == stages ? layers : *rc::gen::inRange(first + 1, layers - (stages - i - 1) + 1);
+    const std::size_t p = *rc::gen::inRange<std::size_t>(0, pools);
+    const planner::DevicePool& pool = space->pools[p];
     const int degree = *rc::gen::elementOf(pool.tensor_parallel);
     RC_PRE(space->allows(pool.type, degree, micro_batch));
-    column.stages.push_back({.tensor_parallel = degree, .first = first, .last = last});
+    column.stages.push_back({.pool = p, .tensor_parallel = degree, .first = first, .last = last});
     column.devices += degree;
+    uses[p] += degree;
+    price += degree * (across ? device_price[p] : 1.0);
     first = last;
   }
-  const int most = pool.devices() / column.devices;
+  int most = request.job.global_batch;
+  for (std::size_t p = 0; p < pools; ++p)
+    if (uses[p] > 0) most = std::min(most, space->pools[p].devices() / uses[p]);
   RC_PRE(most > 0);
   const int count = *rc::gen::inRange(1, most + 1);
   const int each = *rc::gen::inRange(1, 5);
@@ -679,13 +690,19 @@ RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanInAPool, ()) {
   const auto prediction = simulator::simulate(plan, env);
   RC_PRE(prediction.has_value() && prediction->fits);
 
-  const double worth = static_cast<double>(each) * micro_batch / column.devices;
+  const double worth = static_cast<double>(each) * micro_batch / price;
   const double deadline = prediction->closed_form_time.value() * (1.0 + 1e-9);
-  const planner::Branch branch{.pure = {0}, .one_pool = true, .min_pipelines = count, .max_pipelines = count};
+  planner::Branch branch{.min_pipelines = count, .max_pipelines = count};
+  if (!across) branch.pure = {0};
+  branch.one_pool = !across;
   const std::function<bool()> no_stop;
   planner::PricingProblem pricing(prices, no_stop);
-  planner::ViolatedColumn violated;
-  const double plain = pricing.inside(0, deadline, branch, 0.0, 0.0, violated);
+  const auto max_worth = [&](planner::PricingProblem& problem) {
+    planner::ViolatedColumn violated;
+    return across ? problem.across(device_price, deadline, branch, 0.0, 0.0, violated)
+                  : problem.inside(0, deadline, branch, 0.0, 0.0, violated);
+  };
+  const double plain = max_worth(pricing);
   RC_LOG() << describe(plan) << " of " << count << " pipelines, " << each << " micro-batches each, deadline "
            << deadline << ", event-driven " << prediction->iteration_time.value() << ", reductions overlap "
            << env.framework.overlaps_reduction << ", messages " << env.framework.overlaps_transfers << "\n"
@@ -693,11 +710,17 @@ RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanInAPool, ()) {
   RC_ASSERT(plain >= worth * (1.0 - 1e-9));
   planner::PricingProblem labelled(prices, no_stop);
   labelled.use_labels(std::numeric_limits<std::uint64_t>::max());
-  const double tight = labelled.inside(0, deadline, branch, 0.0, 0.0, violated);
+  const double tight = max_worth(labelled);
   RC_TAG(tight < plain * (1.0 - 1e-9) ? "labels price lower" : "the same");
   RC_ASSERT(tight >= worth * (1.0 - 1e-9));
   RC_ASSERT(tight <= plain * (1.0 + 1e-9));
+  // However long it takes.
+  if (across) RC_ASSERT(pricing.min_price_per_sequence(device_price) * worth <= deadline * (1.0 + 1e-9));
 }
+
+RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanInAPool, ()) { prices_are_possible(false); }
+
+RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanAcrossPools, ()) { prices_are_possible(true); }
 
 RC_GTEST_PROP(ShareBatch, EndsAsEarlyAsPossible, ()) {
   std::vector<planner::GroupTime> groups;

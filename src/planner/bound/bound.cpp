@@ -5,13 +5,14 @@
 #include <cmath>
 #include <iterator>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "core/worker_threads.hpp"
 #include "planner/bound/device_value.hpp"
+#include "planner/bound/least_scores.hpp"
 #include "planner/bound/pricing.hpp"
 #include "planner/bound/restricted_master.hpp"
+#include "planner/bound/usual_work.hpp"
 #include "simulator/closed_form.hpp"
 
 namespace sailor::planner {
@@ -44,31 +45,6 @@ constexpr std::size_t max_hints = 24;
 
 constexpr std::uint64_t prove_factor = 100;
 constexpr int halving = 3;  // targets, to about half the share below the best plan
-
-/// Work of the bound: first without labels, then with them where a branch is almost refuted without.
-struct UsualWork {
-  std::uint64_t first = 0;
-  std::uint64_t with_labels = 0;
-};
-
-/// Chosen so that the bound takes no longer than the search for plans; for many kinds of devices, as long as a user
-/// will wait.
-UsualWork usual_work(const SearchSpace& space) {
-  const auto devices = static_cast<std::uint64_t>(space.devices());
-  switch (space.pools.size()) {
-    case 1:
-      return {.first = 32'000'000 + 16'000 * devices,
-              .with_labels = std::min<std::uint64_t>(80'000'000, 12'000'000 + 64'000 * devices)};
-    case 2:
-      return {.first = 15'000'000 + 70'000 * devices, .with_labels = 85'000'000 + 400'000 * devices};
-    case 3:
-    case 4:
-      return {.first = 30'000'000 + 180'000 * devices, .with_labels = 170'000'000 + 700'000 * devices};
-    default:
-      return {.first = std::min<std::uint64_t>(800'000'000, 400'000 * devices),
-              .with_labels = std::min<std::uint64_t>(3'200'000'000, 1'600'000 * devices)};
-  }
-}
 
 /// Plans of one Branch that take between two times.
 struct OpenBranch {
@@ -112,7 +88,7 @@ class Bounder {
     if (limits.wall_time)
       latest_ = std::min(latest_, most_above_event_driven * limits.wall_time->value() / *request_.iterations);
     for (const DevicePool& pool : space_.pools) cheapest_ = std::min(cheapest_, pool.price.value() / 3600.0);
-    find_times_and_costs();
+    least_ = least_scores(workers_.front()->pricing, space_, request_.job.global_batch);
     layers_ = prices.layers();
     order_layers();
     make_families();
@@ -120,16 +96,16 @@ class Bounder {
 
   double run() {
     if (best_ == infinity || best_ <= 0.0 || stopped()) return 0.0;
-    double sure = earliest_;
-    if (request_.objective == Objective::cost) sure = least_usd_;
-    if (request_.objective == Objective::throughput_per_usd) sure = least_product_;
+    double sure = least_.time;
+    if (request_.objective == Objective::cost) sure = least_.usd;
+    if (request_.objective == Objective::throughput_per_usd) sure = least_.product;
     sure *= 1.0 - 1e-9;
     min_ = sure;
     const std::uint64_t factor = request_.effort.prove ? prove_factor : 1;
     const UsualWork usual = usual_work(space_);
     try_targets(usual.first * factor, sure, false);
     // Then what is left is looked at with labels, which are tighter and dearer.
-    if (pricing().any_inside() && proved_ > 0) {
+    if ((pricing().any_inside() || pricing().any_across()) && proved_ > 0) {
       unresolved_.reset();
       try_targets(usual.with_labels * factor, sure, true);
     }
@@ -146,44 +122,6 @@ class Bounder {
   }
 
  private:
-  /// What holds without any search. At a value v_p of the devices of each pool, no plan processes more sequences per
-  /// second than the value of its devices divided by min_price_per_sequence(v): at their price in USD, that is the
-  /// least cost; at the rate of each pool alone, the least time. A plan of P USD per second that processes f(P)
-  /// sequences per second at most has a time times cost of P (B / f(P))^2. f grows linearly with every pool that is
-  /// used up, those that give most for the money first, so the least product is where one has just been used up.
-  void find_times_and_costs() {
-    PricingProblem& pricing = workers_.front()->pricing;
-    const double batch = request_.job.global_batch;
-    std::vector<double> usd;
-    std::vector<double> rates;
-    for (std::size_t p = 0; p < space_.pools.size(); ++p) {
-      usd.push_back(space_.pools[p].price.value() / 3600.0);
-      rates.push_back(pricing.fluid_rate(p));
-    }
-    const double fastest = *std::max_element(rates.begin(), rates.end());
-    if (fastest <= 0.0) return;
-    for (double& rate : rates) rate = std::max(rate, 0.01 * fastest);  // some may hold parts of pipelines only
-    double all = 0.0;
-    for (std::size_t p = 0; p < space_.pools.size(); ++p) all += rates[p] * space_.pools[p].devices();
-    const double per_sequence = pricing.min_price_per_sequence(rates);
-    earliest_ = batch * per_sequence / all;
-    if (request_.objective == Objective::throughput || cheapest_ <= 0.0) return;
-    least_usd_ = batch * pricing.min_price_per_sequence(usd);
-    std::vector<std::size_t> order(space_.pools.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return rates[a] * usd[b] > rates[b] * usd[a]; });
-    double spent = 0.0;
-    double rate = 0.0;
-    double least = infinity;
-    for (const std::size_t p : order) {
-      spent += usd[p] * space_.pools[p].devices();
-      rate += rates[p] * space_.pools[p].devices();
-      least = std::min(least, spent / (rate * rate));
-    }
-    least_product_ = std::max(least * batch * batch * per_sequence * per_sequence, earliest_ * least_usd_);
-  }
-
   /// Proves targets, as many as this work allows: no plan is below target(proved_).
   void try_targets(std::uint64_t max_work, double sure, bool with_labels) {
     const std::uint64_t before = work();
@@ -296,12 +234,12 @@ class Bounder {
       if (cheapest_ <= 0.0) return false;
       longest =
           std::min(longest, request_.objective == Objective::cost ? score / cheapest_ : std::sqrt(score / cheapest_));
-      if (request_.objective == Objective::throughput_per_usd && least_usd_ > 0.0)
-        longest = std::min(longest, score / least_usd_);
+      if (request_.objective == Objective::throughput_per_usd && least_.usd > 0.0)
+        longest = std::min(longest, score / least_.usd);
     }
-    if (longest < earliest_) return true;
+    if (longest < least_.time) return true;
     for (const auto& worker : workers_) worker->last_prices = {};
-    const double shortest = by_money() ? earliest_ : 0.0;
+    const double shortest = by_money() ? least_.time : 0.0;
     const int max_count = std::min(request_.job.global_batch, max_devices_);
     std::vector<OpenBranch> open;
     for (std::size_t f = 0; f < families_.size(); ++f) {
@@ -386,14 +324,9 @@ class Bounder {
       OpenBranch child = branch;
       child.plans.holders.resize(static_cast<std::size_t>(layers_), Branch::unknown);
       child.plans.holders[static_cast<std::size_t>(layer)] = holder;
-      if (holder >= 0 && std::any_of(branch.plans.pure.begin(), branch.plans.pure.end(), [&](std::size_t pool) {
-            return pricing().zone(pool) != static_cast<std::size_t>(holder);
-          }))
-        continue;
       // Plans of one zone are a family of their own.
-      if (holder >= 0 && families_[branch.family].by_holders &&
-          std::all_of(child.plans.holders.begin(), child.plans.holders.end(),
-                      [&](int other) { return other == holder; }))
+      if (holder >= 0 && std::all_of(child.plans.holders.begin(), child.plans.holders.end(),
+                                     [&](int other) { return other == holder; }))
         continue;
       open.push_back(std::move(child));
     }
@@ -424,8 +357,7 @@ class Bounder {
       return;
     }
     std::size_t told = 0;
-    const bool tells_holders = families_[branch.family].by_holders;
-    if (tells_holders) {
+    if (families_[branch.family].by_holders) {
       while (told < split_layers_.size() && !plans.holders.empty() &&
              plans.holders[static_cast<std::size_t>(split_layers_[told])] != Branch::unknown)
         ++told;
@@ -449,7 +381,8 @@ class Bounder {
     const double narrow = families_[branch.family].by_holders ? narrow_reductions_of_zones : narrow_reductions;
     const double by_reductions = reductions > narrow ? reductions / 1.5 : 0.0;
     if (by_deadlines <= 0.0 && by_pipelines <= 0.0 && by_reductions <= 0.0) {
-      if (tells_holders && told < split_layers_.size()) split_by_holder(branch, split_layers_[told], open);
+      if (families_[branch.family].by_holders && told < split_layers_.size())
+        split_by_holder(branch, split_layers_[told], open);
       return;
     }
     if (by_deadlines >= by_pipelines && by_deadlines >= by_reductions) {
@@ -644,10 +577,8 @@ class Bounder {
   int max_devices_ = 1;
   int layers_ = 1;
   double latest_ = infinity;
-  double earliest_ = 0.0;          // no plan takes less time
+  LeastScores least_;
   double cheapest_ = infinity;     // USD per second of a device
-  double least_usd_ = 0.0;         // no plan costs less
-  double least_product_ = 0.0;     // of the time and cost of a plan
   std::vector<int> split_layers_;  // in the order in which branches are split by their holders
   std::uint64_t limit_ = 0;
   bool out_of_work_ = false;  // the last target was given up for lack of work

@@ -442,7 +442,8 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     find_ready_worth(program, box, deadline, branch, each, needed);
 }
 
-// Inside a pool, devices and times of a pipeline do not depend on prices: an answer serves for all of them.
+// Inside a pool, devices and times of a pipeline do not depend on prices: an answer serves for all of them. Across
+// pools, each asks anew.
 void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch,
                                       double each, double needed) {
   const double max_price =

@@ -105,6 +105,7 @@ class PricingProblem {
   /// no more than so much work.
   void use_labels(std::uint64_t max_work) { label_work_left_ = max_work; }
   [[nodiscard]] bool has_label_work() const { return label_work_left_ > 0; }
+  /// Whether the work of use_labels() may be spent by the next calls.
   void price_by_labels(bool yes) { by_labels_ = yes; }
   /// Whether a stage may hold several ranges of layers (interleaved schedule): then only fluid_rate() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
@@ -186,7 +187,7 @@ class PricingProblem {
   double fixed_delay_ = 0.0;  // min seconds of a deadline that are not for rounds of micro-batches
   double narrow_ = 0.001;     // share of the deadline that differences between slowest stages may make
   std::uint64_t label_work_left_ = 0;
-  bool by_labels_ = false;
+  bool by_labels_ = true;
   double step_ = 1e-5;   // of the deadline, to which times of labels are rounded down
   double steps_ = 64.0;  // per deadline, to which the time left for reductions is rounded up
   Branch branch_;        // of the last call of enter()

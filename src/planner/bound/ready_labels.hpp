@@ -49,7 +49,7 @@ struct ReadyPipeline {
 
 struct ReadyAnswer {
   bool complete = false;  ///< false: too many labels, and nothing is known
-  /// Those of the least price for so many micro-batches or more.
+  /// The pipelines of the least price for so many micro-batches or more.
   std::vector<ReadyPipeline> pipelines{};
   std::uint64_t work = 0;
 };

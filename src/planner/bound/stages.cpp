@@ -71,26 +71,21 @@ std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p,
 
 void find_boundaries(StagePrices& prices, std::vector<StageCandidate>& candidates, int micro_batch) {
   const auto min_of = [&](const StageCandidate& a, const StageCandidate& b, bool one_node) {
-    const BoundaryCost to =
-        prices.boundary(a.pool, a.tensor_parallel, b.pool, b.tensor_parallel, micro_batch, one_node);
-    const BoundaryCost from =
-        prices.boundary(b.pool, b.tensor_parallel, a.pool, a.tensor_parallel, micro_batch, one_node);
-    return std::pair(std::min(to.both(), from.both()), std::min(to.forward, from.forward));
+    return std::min(
+        prices.boundary(a.pool, a.tensor_parallel, b.pool, b.tensor_parallel, micro_batch, one_node).both(),
+        prices.boundary(b.pool, b.tensor_parallel, a.pool, a.tensor_parallel, micro_batch, one_node).both());
   };
   for (StageCandidate& candidate : candidates) {
     std::vector<double> far_to(prices.space().pools.size(), infinity);
     for (const StageCandidate& other : candidates) {
       const bool same = candidate.pool == other.pool;
-      const auto [far, far_forward] = min_of(candidate, other, false);
+      const double far = min_of(candidate, other, false);
       candidate.far = std::min(candidate.far, far);
       far_to[other.pool] = std::min(far_to[other.pool], far);
       if (!same) continue;
       candidate.far_inside = std::min(candidate.far_inside, far);
-      candidate.far_forward = std::min(candidate.far_forward, far_forward);
       if (candidate.tensor_parallel + other.tensor_parallel > candidate.node) continue;
-      const auto [near, near_forward] = min_of(candidate, other, true);
-      candidate.near = std::min(candidate.near, near);
-      candidate.near_forward = std::min(candidate.near_forward, near_forward);
+      candidate.near = std::min(candidate.near, min_of(candidate, other, true));
     }
     for (std::size_t p = 0; p < far_to.size(); ++p)
       if (far_to[p] < infinity) candidate.far_to.emplace_back(far_to[p], p);

@@ -23,13 +23,11 @@ struct StageCandidate {
   /// Time of the quickest way of recomputation that fits, by micro-batches in flight (element 0: one), at first x
   /// (layers + 1) + last; infinite if none fits.
   std::vector<std::vector<double>> time;
-  std::vector<double> layer;       ///< min time of each alone, even if it does not fit: in a longer stage it may
-  std::vector<double> forward;     ///< min time forward of layers [0, i)
-  double near = infinity;          ///< min of a message forward and its gradient back, inside a node
-  double far = infinity;           ///< the same, between nodes
-  double far_inside = infinity;    ///< the same, between nodes, to a stage of the same pool
-  double near_forward = infinity;  ///< part of `near` that the message forward takes
-  double far_forward = infinity;   ///< the same of `far_inside`
+  std::vector<double> layer;     ///< min time of each alone, even if it does not fit: in a longer stage it may
+  std::vector<double> forward;   ///< min time forward of layers [0, i)
+  double near = infinity;        ///< min of a message forward and its gradient back, inside a node
+  double far = infinity;         ///< the same, between nodes
+  double far_inside = infinity;  ///< the same, between nodes, to a stage of the same pool
   std::vector<std::pair<double, std::size_t>> far_to;  ///< the same to each pool, ascending
 };
 

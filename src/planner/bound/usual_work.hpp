@@ -1,0 +1,36 @@
+// How much work the bound does, in the units of PricingProblem::work().
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "planner/search_space.hpp"
+
+namespace sailor::planner {
+
+/// Work without labels, and then with them.
+struct UsualWork {
+  std::uint64_t first = 0;
+  std::uint64_t with_labels = 0;
+};
+
+/// Chosen so that the bound takes about as long as the search for plans; for many kinds of devices, as long as a user
+/// will wait. With labels more is proved for the same work, but where there is one pool.
+inline UsualWork usual_work(const SearchSpace& space) {
+  const auto devices = static_cast<std::uint64_t>(space.devices());
+  switch (space.pools.size()) {
+    case 1:
+      return {.first = 32'000'000 + 16'000 * devices,
+              .with_labels = std::min<std::uint64_t>(80'000'000, 12'000'000 + 64'000 * devices)};
+    case 2:
+      return {.first = 15'000'000 + 70'000 * devices, .with_labels = 85'000'000 + 400'000 * devices};
+    case 3:
+    case 4:
+      return {.first = 30'000'000 + 180'000 * devices, .with_labels = 170'000'000 + 700'000 * devices};
+    default:
+      return {.first = std::min<std::uint64_t>(800'000'000, 400'000 * devices),
+              .with_labels = std::min<std::uint64_t>(3'200'000'000, 1'600'000 * devices)};
+  }
+}
+
+}  // namespace sailor::planner
