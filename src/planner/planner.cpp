@@ -348,8 +348,8 @@ class Search {
     for (std::size_t p = 0; p < space_.pools.size(); ++p) {
       const DevicePool& pool = space_.pools[p];
       for (const auto& [degree, sizes] : space_.micro_batches_of[pool.type]) {
-        if (sizes.empty()) continue;
         const int groups = pool.groups(degree);
+        if (sizes.empty() || groups == 0) continue;
         const int max_stages = std::min(groups, prices.layers());
         const Pins& pins = request_.pins;
         for (int stages = pins.pipeline_parallel.value_or(max_stages);

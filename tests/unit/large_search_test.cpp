@@ -343,6 +343,24 @@ TEST(LargeSearch, PlansThatDifferAreImprovedToo) {
   EXPECT_LT(found->plans.front().prediction.iteration_time.value(), 0.5);
 }
 
+// It ended with a division by zero: nothing fits, and nodes of the second zone hold no group of four ranks.
+TEST(LargeSearch, WhatFitsNowhereIsSaidWhereAZoneHasSmallerNodes) {
+  Question question("OPT-350", 8, {{"A100-40", 4}, {"A100-40", 4, "us-central1-b"}});
+  link_zones(question.cluster, {"us-central1-a", "us-central1-b"}, BytesPerSecond(12.5e9));
+  question.cluster.groups.back().gpus_per_node = 1;
+  question.request.job.precision = Precision::bf16;
+  question.request.memory_margin = 0.99;
+  const simulator::Framework fsdp =
+      simulator::load_framework(testing::published_folder / "frameworks" / "torch-fsdp.toml").value();
+  const auto found = find_plans(question.request, {.model = question.model,
+                                                   .profile = published(),
+                                                   .gpus = testing::published_gpus(),
+                                                   .framework = fsdp,
+                                                   .cluster = &question.cluster});
+  ASSERT_FALSE(found.has_value());
+  EXPECT_EQ(found.error().code, ErrorCode::infeasible) << found.error().message();
+}
+
 // The bound must leave a gap here, or there are no hints.
 TEST(LargeSearch, AnInterruptedSearchAnswersWithWhatItHas) {
   Question question("OPT-350", 1024, {{"A100-40", 128}, {"V100-16", 384}});
