@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Which of several builds of sailor-plan finds the better plans?
 
-Usage: experiments/planner_versions.py [--random N] [--seed N] [--large N] [--jobs N] PROGRAM PROGRAM...
+Usage: experiments/planner_versions.py [--random N] [--seed N] [--large N] [--jobs N] [--all] PROGRAM PROGRAM...
 
 Plans with each PROGRAM, by one thread, for N random clusters (50; those of planner_ablation.py) and for the first N (all:
-108) clusters of 128 to 10,000 GPUs of one type, in fp16. Prints the inputs on which the plans differ, with each program's
-score as a share of the best, its seconds and its gap to the bound; then what each loses on average and takes in all.
+108) clusters of 128 to 10,000 GPUs of one type, in fp16. Prints the inputs on which the plans differ (--all: every one), with each
+program's score as a share of the best, its seconds and its gap to the bound; then each one's mean loss, mean gap and
+seconds in all.
 Profile: the published figures that belong to the programs.
 """
 import argparse
@@ -66,10 +67,12 @@ def main():
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     parser.add_argument("--large", type=int, default=None, metavar="N")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("program", nargs="+")
     options = parser.parse_args()
     losses = [0.0] * len(options.program)
     seconds = [0.0] * len(options.program)
+    gaps = [0.0] * len(options.program)
     planned = differ = 0
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         work = [(name, [pool.submit(search, program, arguments) for program in options.program])
@@ -80,16 +83,18 @@ def main():
             if best <= 0.0:
                 continue
             planned += 1
-            for i, (score, taken, _) in enumerate(answers):
+            for i, (score, taken, gap) in enumerate(answers):
                 losses[i] += 1.0 - score / best
                 seconds[i] += taken
-            if any(score < best * (1.0 - EQUAL) for score, _, _ in answers):
-                differ += 1
+                gaps[i] += gap
+            differs = any(score < best * (1.0 - EQUAL) for score, _, _ in answers)
+            differ += differs
+            if differs or options.all:
                 print(f"{name:52}", *(f"{score / best:.4f} {taken:5.1f} s {gap:6.1%}" for score, taken, gap in answers),
                       sep="  ", flush=True)
     print(f"{planned} inputs with a plan, {differ} with different ones")
-    for program, loss, taken in zip(options.program, losses, seconds):
-        print(f"{program}: mean loss {loss / max(planned, 1):.3%}, {taken:.1f} s")
+    for program, loss, gap, taken in zip(options.program, losses, gaps, seconds):
+        print(f"{program}: mean loss {loss / max(planned, 1):.3%}, mean gap {gap / max(planned, 1):.1%}, {taken:.1f} s")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ struct Effort {
   /// Tries only what is promising and proves no bound: finds a nearly best plan in a fraction of the time.
   bool brief = false;
   bool gives_up = false;  ///< with `brief`: where nothing promising fits, nothing else is tried
-  /// A hundred times the work on the bound: minutes instead of seconds.
+  /// Ten to a hundred times the work on the bound: minutes instead of seconds.
   bool prove = false;
   bool explains_limits = false;  ///< where no plan keeps the limits: searches what the best reach without them
   std::set<Heuristic> without;   ///< heuristics that are left out, to measure their gain

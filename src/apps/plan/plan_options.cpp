@@ -192,7 +192,7 @@ std::vector<Option> effort_options(PlanOptions& options) {
                   .maximum = 9e18}),
           option(options.prove,
                  {.name = "prove",
-                  .help = "work on the bound a hundred times as long as usual, minutes instead of seconds: how much "
+                  .help = "work on the bound ten to a hundred times as long, minutes instead of seconds: how much "
                           "better another plan could be; --time-limit and Ctrl-C end it with what is proved so far"}),
           option(options.threads, {.name = "threads",
                                    .value_name = "N",

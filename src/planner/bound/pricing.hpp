@@ -104,7 +104,6 @@ class PricingProblem {
   /// From now on, pipelines of two stages or more are priced by labels, too (ready_labels.hpp), as long as that takes
   /// no more than so much work.
   void use_labels(std::uint64_t max_work) { label_work_left_ = max_work; }
-  [[nodiscard]] bool has_label_work() const { return label_work_left_ > 0; }
   /// Whether the work of use_labels() may be spent by the next calls.
   void price_by_labels(bool yes) { by_labels_ = yes; }
   /// Whether a stage may hold several ranges of layers (interleaved schedule): then only fluid_rate() holds.

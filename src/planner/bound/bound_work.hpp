@@ -9,14 +9,14 @@
 namespace sailor::planner {
 
 /// Work without labels, and then with them.
-struct UsualWork {
+struct BoundWork {
   std::uint64_t first = 0;
   std::uint64_t with_labels = 0;
 };
 
 /// Chosen so that the bound takes about as long as the search for plans; for many kinds of devices, as long as a user
 /// will wait. With labels more is proved for the same work, but where there is one pool.
-inline UsualWork usual_work(const SearchSpace& space) {
+inline BoundWork usual_work(const SearchSpace& space) {
   const auto devices = static_cast<std::uint64_t>(space.devices());
   switch (space.pools.size()) {
     case 1:
@@ -31,6 +31,16 @@ inline UsualWork usual_work(const SearchSpace& space) {
       return {.first = std::min<std::uint64_t>(800'000'000, 400'000 * devices),
               .with_labels = std::min<std::uint64_t>(3'200'000'000, 1'600'000 * devices)};
   }
+}
+
+/// With `prove`, minutes instead of seconds: a hundred times as much, but ten times where labels price pipelines across
+/// pools, which takes longest.
+inline BoundWork bound_work(const SearchSpace& space, bool prove) {
+  BoundWork work = usual_work(space);
+  if (!prove) return work;
+  work.first *= 100;
+  work.with_labels *= space.pools.size() > 1 ? 10 : 100;
+  return work;
 }
 
 }  // namespace sailor::planner
