@@ -181,7 +181,7 @@ TemplateRules rules_for(const SearchSpace& space, Schedule schedule, OptimizerSh
   const double replicas = sharding == OptimizerSharding::none ? 1.0 : std::clamp(space.devices() / 16.0, 2.0, 64.0);
   return {.schedule = schedule,
           .sharing = {sharding, replicas},
-          .share_of_pipelines = shards_gradients(sharding) ? 1.0 : 0.0,
+          .share_of_pipelines = sharding == OptimizerSharding::none ? 0.0 : 1.0,
           .copies_gradients = true};
 }
 
