@@ -229,6 +229,7 @@ class DegreeSearch {
   /// `searches`: how many such searches share the time.
   Result<SearchResult> search_in_full(const Degrees& degrees, std::size_t searches) const {
     Request full = with_degrees(request_, degrees);
+    full.effort.bounds_groups = covers_all() && shardings_.size() > 1;
     if (request_.effort.time) full.effort.time = *request_.effort.time / (2.0 * static_cast<double>(searches));
     return search_one_(full);
   }

@@ -93,6 +93,7 @@ struct Effort {
   bool gives_up = false;  ///< with `brief`: where nothing promising fits, nothing else is tried
   /// Ten to a hundred times the work on the bound: minutes instead of seconds.
   bool prove = false;
+  bool bounds_groups = false;    ///< the bound holds for plans with sharding groups, too: it counts no reductions
   bool explains_limits = false;  ///< where no plan keeps the limits: searches what the best reach without them
   std::set<Heuristic> without;   ///< heuristics that are left out, to measure their gain
   /// Polled by several threads; once it returns true, the search ends with what it has.

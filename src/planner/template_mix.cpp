@@ -195,13 +195,11 @@ std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups,
 
 namespace {
 
-/// Virtual stages in the order in which a micro-batch passes them, with as equal numbers of layers as there can be.
-void divide_into_chunks(Pipeline& pipeline, int chunks) {
-  const int stages = static_cast<int>(pipeline.stages.size());
-  const int layers = pipeline.stages.back().layers.last;
-  for (int v = 0; v < stages * chunks; ++v) {
-    const LayerRange range{layers * v / (stages * chunks), layers * (v + 1) / (stages * chunks)};
-    Stage& stage = pipeline.stages[static_cast<std::size_t>(v % stages)];
+void divide_into_chunks(Pipeline& pipeline, const SearchSpace& space, const std::vector<int>& cuts) {
+  const std::size_t stages = pipeline.stages.size();
+  for (std::size_t v = 0; v + 1 < cuts.size(); ++v) {
+    const LayerRange range{space.cuts[at(cuts[v])], space.cuts[at(cuts[v + 1])]};
+    Stage& stage = pipeline.stages[v % stages];
     if (v < stages)
       stage.layers = range;
     else
@@ -264,7 +262,7 @@ Plan make_plan(const Request& request, const SearchSpace& space, const TemplateM
                                  .zone = space.pools[stage.pool].zone});
       choose(stage.choice, pipeline.stages.back());
     }
-    if (mix.chunks > 1) divide_into_chunks(pipeline, mix.chunks);
+    if (!mix.chunk_cuts.empty()) divide_into_chunks(pipeline, space, mix.chunk_cuts);
     plan.pipelines.push_back(std::move(pipeline));
   }
   return plan;

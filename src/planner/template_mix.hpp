@@ -22,7 +22,9 @@ struct Group {
 struct TemplateMix {
   Schedule schedule = Schedule::one_f_one_b;
   OptimizerSharding sharding = OptimizerSharding::none;
-  int chunks = 1;  ///< of layers in every stage, under the interleaved schedule; then the layers are divided evenly
+  /// Under the interleaved schedule, of the search's layers: virtual stage v, in the order in which a micro-batch
+  /// passes them, holds [chunk_cuts[v], chunk_cuts[v + 1]); there are as many for each stage.
+  std::vector<int> chunk_cuts{};
   std::vector<Group> groups;
 };
 

@@ -430,6 +430,102 @@ RC_GTEST_PROP(FullSearch, BoundOfManyPlacesIsNeverBetterForTheUserThanWhatIsPoss
   check_bound(world, 5);
 }
 
+/// The least score by the closed form of all interleaved plans of one pool whose pipelines are alike, with layers
+/// divided in every way.
+class InterleavedBruteForce {
+ public:
+  explicit InterleavedBruteForce(const PlannerWorld& world)
+      : world_(world), profile_(world.data), env_(world.environment(profile_)), simulator_(env_) {}
+
+  double best() {
+    const NodeGroup& nodes = world_.cluster.groups.front();
+    std::vector<OptimizerSharding> shardings{OptimizerSharding::none};
+    shardings.insert(shardings.end(), world_.framework.shardings.begin(), world_.framework.shardings.end());
+    for (const OptimizerSharding sharding : shardings)
+      for (const int degree : world_.degrees)
+        for (const int micro_batch : world_.allowed_micro_batches())
+          for (int stages = 2; stages * degree <= nodes.count * nodes.gpus_per_node; ++stages)
+            for (int chunks = 2; chunks * stages <= world_.model.layers(); ++chunks)
+              for (int count = 1; count * stages * degree <= nodes.count * nodes.gpus_per_node; ++count) {
+                const int all = world_.request.job.global_batch / micro_batch;
+                if (world_.request.job.global_batch % micro_batch != 0 || all % count != 0 || all / count % stages != 0)
+                  continue;
+                plan_ = {};
+                plan_.job = world_.request.job;
+                plan_.schedule = Schedule::interleaved_1f1b;
+                plan_.optimizer_sharding = sharding;
+                plan_.micro_batch = micro_batch;
+                Pipeline pipeline{.count = count, .micro_batches = all / count};
+                pipeline.stages.assign(static_cast<std::size_t>(stages), {.layers = {0, 0},
+                                                                          .gpu = nodes.gpu,
+                                                                          .tensor_parallel = degree,
+                                                                          .zone = nodes.zone,
+                                                                          .recompute = Recompute::none});
+                plan_.pipelines = {pipeline};
+                divide(0, 0, chunks);
+              }
+    return best_;
+  }
+
+ private:
+  void divide(int virtual_stage, int first, int chunks) {
+    std::vector<Stage>& stages = plan_.pipelines.front().stages;
+    const int all = chunks * static_cast<int>(stages.size());
+    if (virtual_stage == all) {
+      if (first != world_.model.layers()) return;
+      const auto prediction = simulator_.predict(plan_);
+      if (!prediction || prediction->memory_headroom < world_.request.memory_margin) return;
+      const double time = prediction->iteration_time.value();
+      const double cost = prediction->cost_per_iteration.value();
+      const Objective objective = world_.request.objective;
+      best_ = std::min(best_, objective == Objective::throughput ? time
+                              : objective == Objective::cost     ? cost
+                                                                 : time * cost);
+      return;
+    }
+    Stage& stage = stages[static_cast<std::size_t>(virtual_stage) % stages.size()];
+    for (int last = first + 1; last <= world_.model.layers() - (all - virtual_stage - 1); ++last) {
+      if (virtual_stage < static_cast<int>(stages.size())) {
+        stage.layers = {first, last};
+        divide(virtual_stage + 1, last, chunks);
+        continue;
+      }
+      stage.later_chunks.push_back({first, last});
+      divide(virtual_stage + 1, last, chunks);
+      stage.later_chunks.pop_back();
+    }
+  }
+
+  const PlannerWorld& world_;
+  Profile profile_;
+  simulator::Environment env_;
+  simulator::QuickSimulator simulator_;
+  Plan plan_;
+  double best_ = none;
+};
+
+RC_GTEST_PROP(FullSearch, BoundOfInterleavedPipelinesIsNeverBetterThanWhatIsPossible, ()) {
+  PlannerWorld world({.gpus = 8, .types = 1, .layers = 7, .zones = 1, .global_batch = 12});
+  RC_PRE(!world.allowed_micro_batches().empty());
+  world.cluster.groups.resize(1);
+  world.framework.uniformity = {.pipelines_alike = true, .one_tensor_parallel = true, .one_recompute = true};
+  world.framework.schedules = {Schedule::interleaved_1f1b};
+  world.request.pins.schedule = Schedule::interleaved_1f1b;
+  const double best = InterleavedBruteForce(world).best();
+  RC_PRE(best < none);
+  const Profile profile(world.data);
+  simulator::Environment env = world.environment(profile);
+  const LayerCosts costs = simulator::layer_costs_for(env);
+  env.costs = &costs;
+  const auto space = planner::make_search_space(world.request, env);
+  RC_ASSERT(space.has_value());
+  planner::StagePrices prices(world.request, *space, env);
+  const double bound = planner::relax(prices, best * *rc::gen::element(1.0, 1.02, 1.1, 1.5, 3.0)).min_score;
+  RC_CLASSIFY(bound > best * 0.9, "less than 10 % away");
+  RC_CLASSIFY(bound > best * 0.7, "less than 30 % away");
+  RC_ASSERT(bound <= best * (1.0 + 1e-9));
+}
+
 RC_GTEST_PROP(FullSearch, EveryPlanIsValidAndFitsWithTheMargin, ()) {
   PlannerWorld world = small_world();
   const auto found = world.search(world.request);

@@ -412,7 +412,8 @@ class Bounder {
       limits.nodes = std::min(limits.nodes, most_above_event_driven * *request_.limits.node_hours * 3600.0 /
                                                 *request_.iterations / branch.shortest);
     if (pricing.interleaves())
-      return max_value(space_, std::vector<double>(space_.pools.size(), branch.longest * pricing.mixed_rate()),
+      return max_value(space_,
+                       std::vector<double>(space_.pools.size(), pricing.max_interleaved(branch.longest, branch.plans)),
                        limits) >= batch * refuting;
     if (!has_room(branch.plans)) return false;
     const double range = request_.effort.prove ? range_for_labels_to_prove : range_for_labels;
@@ -584,12 +585,46 @@ class Bounder {
   std::vector<Hint> hints_;
 };
 
+/// Parts of the space that have bounds of their own: they differ in how pipelines or reductions take their time.
+std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simulator::Environment& env) {
+  std::vector<SearchSpace> parts;
+  for (const bool interleaves : {false, true})
+    for (const bool shards : {false, true}) {
+      SearchSpace part = space;
+      std::erase_if(part.schedules,
+                    [&](Schedule schedule) { return (schedule == Schedule::interleaved_1f1b) != interleaves; });
+      if (env.framework.overlaps_reduction)
+        std::erase_if(part.sharding,
+                      [&](OptimizerSharding sharding) { return (sharding != OptimizerSharding::none) != shards; });
+      else if (shards)
+        continue;
+      if (!part.schedules.empty() && !part.sharding.empty()) parts.push_back(std::move(part));
+    }
+  return parts;
+}
+
 }  // namespace
 
 Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop,
               const std::function<void(double)>& progress) {
-  Bounder bounder(prices, best, stop, progress);
-  return {.min_score = bounder.run(), .hints = std::move(bounder).hints()};
+  Relaxed least{.min_score = infinity, .hints = {}};
+  const auto add = [&](StagePrices& part_prices) {
+    Bounder bounder(part_prices, best, stop,
+                    [&](double proved) { progress ? progress(std::min(proved, least.min_score)) : void(); });
+    least.min_score = std::min(least.min_score, bounder.run());
+    std::vector<Hint> hints = std::move(bounder).hints();
+    std::move(hints.begin(), hints.end(), std::back_inserter(least.hints));
+  };
+  const std::vector<SearchSpace> parts = split_for_bounds(prices.space(), prices.env());
+  if (parts.size() == 1) {
+    add(prices);
+    return least;
+  }
+  for (const SearchSpace& part : parts) {
+    StagePrices part_prices(prices.request(), part, prices.env());
+    add(part_prices);
+  }
+  return least;
 }
 
 }  // namespace sailor::planner

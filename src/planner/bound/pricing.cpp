@@ -20,9 +20,12 @@ constexpr double slack = 1.0 + 1e-12;                   // against rounding
 PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>& stop)
     : prices_(prices), space_(prices.space()), request_(prices.request()), stop_(stop) {
   shares_update_ = space_.sharding.back() != OptimizerSharding::none;
-  interleaves_ =
-      std::find(space_.schedules.begin(), space_.schedules.end(), Schedule::interleaved_1f1b) != space_.schedules.end();
+  interleaves_ = space_.schedules.front() == Schedule::interleaved_1f1b;
   const auto& env = prices_.env();
+  // Of a sharded optimizer, the weights are gathered after the step, which waits for all stages.
+  const bool all_gather =
+      std::find(space_.sharding.begin(), space_.sharding.end(), OptimizerSharding::none) == space_.sharding.end();
+  order_ = {.overlaps = env.framework.overlaps_reduction, .after = all_gather ? 0.5 : 0.0};
   const auto state = env.framework.state_of(request_.job.precision);
   const double exchanged = state ? min_exchanged(space_, *state) : 0.0;
   std::vector<double> amounts{0.0};  // bytes that layers [0, i) exchange, of all ranks together
@@ -73,13 +76,17 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
         const double time = candidate.time[0][at(layers)];
         if (time == infinity || wanted.value_or(1) != 1) continue;
         double update = infinity;
+        double backward = 0.0;
         for (const StageChoice& choice : space_.choices)
           if (const StageTable* table =
-                  prices_.table(space_.pools[p].type, candidate.tensor_parallel, micro_batch, choice))
+                  prices_.table(space_.pools[p].type, candidate.tensor_parallel, micro_batch, choice)) {
             update = std::min(update, prices_.update(*table, 0, layers));
+            backward = std::max(backward, table->times.back().backward.value());
+          }
         singles_[p].push_back({.micro_batch = micro_batch,
                                .devices = candidate.tensor_parallel,
                                .time = time,
+                               .backward = order_.overlaps ? backward : 0.0,
                                .update = shares_update_ || update == infinity ? 0.0 : update});
       }
       all.insert(all.end(), candidates.begin(), candidates.end());
@@ -87,8 +94,12 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
     double mixed = 0.0;
     for (const double min_work : quickest) mixed += min_work;
     if (mixed > 0.0 && mixed < infinity) mixed_rate_ = std::max(mixed_rate_, micro_batch / mixed);
-    if (wanted.value_or(2) == 1 || interleaves_) continue;
+    if (wanted.value_or(2) == 1) continue;
     find_boundaries(prices_, all, micro_batch);
+    if (interleaves_) {
+      if (pools == 1 && env.framework.uniformity.one_tensor_parallel) add_interleaved(all, micro_batch);
+      continue;
+    }
     for (std::size_t p = 0; p < pools; ++p) {
       std::vector<StageCandidate> here;
       for (const StageCandidate& candidate : all)
@@ -111,10 +122,12 @@ PricingProblem::PricingProblem(const PricingProblem& other, StagePrices& prices)
       zone_(other.zone_),
       zones_(other.zones_),
       shares_update_(other.shares_update_),
+      order_(other.order_),
       interleaves_(other.interleaves_),
       degrees_(other.degrees_),
       singles_(other.singles_),
       inside_(other.inside_.size()),
+      interleaved_(other.interleaved_),
       fluid_rate_(other.fluid_rate_),
       mixed_rate_(other.mixed_rate_),
       reductions_(other.reductions_),
@@ -159,7 +172,8 @@ double PricingProblem::single(std::size_t pool, double deadline, const Branch& b
   for (const Single& single : singles_[pool]) {
     const double taken = reduction(pool, single.devices, 0, prices_.layers(), 0, branch);
     if (taken > branch.reduction_up_to) continue;
-    const double left = deadline - std::max(taken + single.update, branch.reduction_over);
+    const double longest = std::max(taken + single.update, branch.reduction_over);
+    const double left = deadline - std::max(order_.after_passes(longest, single.backward), single.update);
     const double count = std::floor(left / single.time * slack);
     const double sequences = count * single.micro_batch;
     if (count < 1.0 || sequences - each <= worth * single.devices) continue;
@@ -251,8 +265,10 @@ double PricingProblem::min_price_per_micro_batch(StageProgram& program) const {
 /// The most promising boxes are split until they are narrow.
 double PricingProblem::longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                               ViolatedColumn& violated) {
-  fixed_delay_ =
-      branch.reduction_over > 0.0 ? program.through_to(longest_first_stage(branch) - 1) + branch.reduction_over : 0.0;
+  const int longest_first = branch.reduction_over > 0.0 ? longest_first_stage(branch) : 0;
+  fixed_delay_ = branch.reduction_over > 0.0
+                     ? program.through_to(order_.passed_from(longest_first - 1, longest_first)) + branch.reduction_over
+                     : 0.0;
   std::vector<Box> heap;
   const auto push = [&](Box box) {
     find_worth(program, box, deadline, branch, each, needed);
@@ -317,7 +333,8 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
 PassDelay PricingProblem::delay_of(const StageProgram& program, const Branch& branch) const {
   return {.behind = 1.0 - program.backward(),
           .over = branch.reduction_over - program.backward_more(),
-          .fixed = fixed_delay_ / slack};
+          .fixed = fixed_delay_ / slack,
+          .after = order_.after * branch.reduction_over};
 }
 
 // By the closed form a pipeline of n micro-batches is done after S + (n - 1) t: S from end to end and back for one, t
@@ -327,9 +344,14 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   box.worth = 0.0;
   const int micro_batch = program.micro_batch();
   const PassDelay delay = delay_of(program, branch);
+  // Seconds after the passes of a first stage until its reductions are done.
+  const auto taken_after = [&](const StageCandidate& candidate, int last, double taken) {
+    return order_.after_passes(taken, program.level(box.to) - candidate.forward[at(last)]);
+  };
   double min_taken = infinity;
   for (const StageCandidate& candidate : program.candidates())
-    min_taken = std::min(min_taken, reduction(candidate.pool, candidate.tensor_parallel, 0, 1, 0, branch));
+    min_taken = std::min(
+        min_taken, taken_after(candidate, 1, reduction(candidate.pool, candidate.tensor_parallel, 0, 1, 0, branch)));
   const auto micro_batches_at = [&](double slowest, double through, double taken) {
     const double left = deadline - std::max(through + taken, delay(through));
     const double count = left < 0.0 ? 0.0 : std::floor(left / slowest * slack) + 1.0;
@@ -359,7 +381,8 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   const auto micro_batches = [&](double through, double taken) { return micro_batches_at(quickest, through, taken); };
   const auto longest_through = [&](double count, double taken) {
     const double left = deadline - quickest * (count - 1.0) * (1.0 - 1e-12);
-    return std::min(left - taken, delay.behind > 0.0 ? (left - delay.over) / delay.behind : infinity);
+    return std::min(left - std::max(taken, delay.after),
+                    delay.behind > 0.0 ? (left - delay.over) / delay.behind : infinity);
   };
   // For a slowest stage of t seconds, n t is at most this, and all devices together take work / t.
   const auto fluid = [&](double slowest) {
@@ -384,8 +407,9 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
         for (std::size_t way = 0; way < cheapest.ways; ++way) {
           const double price = cheapest.at(o, last, way);
           if (price == infinity || max_sequences - each <= std::max(best.worth, needed) * price) continue;
-          const double taken = reduction(candidates[o].pool, candidates[o].tensor_parallel, 0, last, way, branch);
-          if (taken > branch.reduction_up_to) continue;
+          const double all_taken = reduction(candidates[o].pool, candidates[o].tensor_parallel, 0, last, way, branch);
+          if (all_taken > branch.reduction_up_to) continue;
+          const double taken = taken_after(candidates[o], last, all_taken);
           for (double count = micro_batches(min_through, taken); count >= box.min_micro_batches; count -= 1.0) {
             const double value = count * micro_batch - each;
             if (value <= std::max(best.worth, needed) * price) break;
@@ -467,6 +491,7 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
          .price_step = program.inside() ? 0.0 : step_ * max_price,
          .max_first_reduction = branch.reduction_up_to,
          .delay = delay_of(program, branch),
+         .order = order_,
          .reduction =
              [&](std::size_t candidate, int first, int last, int devices) {
                return reduction(candidates[candidate].pool, candidates[candidate].tensor_parallel, first, last,
@@ -495,7 +520,7 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
 }
 
 // The passes of a stage of layers [first, last) end no earlier than its pipeline has got the last micro-batch to the
-// end and back to `first`; its reductions begin then.
+// end and back to `first`; its reductions begin then, or when it is back to `last`, where they overlap the passes.
 const StageLimits& PricingProblem::limits(StageProgram& program, double left, double deadline, const Branch& branch) {
   left = std::ceil(left / deadline * steps_) * deadline / steps_;
   const int layers = prices_.layers();
@@ -504,12 +529,10 @@ const StageLimits& PricingProblem::limits(StageProgram& program, double left, do
   const auto [entry, is_new] = limits_.try_emplace({&program, left});
   StageLimits& found = entry->second;
   if (!is_new) return found;
-  const auto max_time = [&](int first) {
-    const double time = left - program.through_to(first) * (1.0 - 1e-12);
-    return first == 0 ? std::min(time, branch.reduction_up_to) : time;
-  };
-  found = furthest_stages(candidates.size(), layers, max_time, [&](std::size_t o, int first, int last) {
-    return reduction(candidates[o].pool, candidates[o].tensor_parallel, first, last, 0, branch);
+  found = furthest_stages(candidates.size(), layers, [&](std::size_t o, int first, int last) {
+    const double time = left - program.through_to(order_.passed_from(first, last)) * (1.0 - 1e-12);
+    return reduction(candidates[o].pool, candidates[o].tensor_parallel, first, last, 0, branch) <=
+           (first == 0 ? std::min(time, branch.reduction_up_to) : time);
   });
   return found;
 }

@@ -106,8 +106,10 @@ class PricingProblem {
   void use_labels(std::uint64_t max_work) { label_work_left_ = max_work; }
   /// Whether the work of use_labels() may be spent by the next calls.
   void price_by_labels(bool yes) { by_labels_ = yes; }
-  /// Whether a stage may hold several ranges of layers (interleaved schedule): then only fluid_rate() holds.
+  /// Whether stages hold several ranges of layers (interleaved schedule): then only max_interleaved() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
+  /// Max sequences by the deadline that interleaved pipelines process for each of their devices.
+  double max_interleaved(double deadline, const Branch& branch);
   [[nodiscard]] std::uint64_t work() const;
   /// From now on, the best pipelines across pools are noted in `hints`; null: no longer.
   void note_hints(std::vector<Hint>* hints) { hints_ = hints; }
@@ -117,7 +119,19 @@ class PricingProblem {
     int micro_batch = 1;
     int devices = 1;
     double time = 0.0;
+    double backward = 0.0;  // of `time`, where reductions overlap it
     double update = 0.0;
+  };
+  /// Interleaved pipelines of one micro-batch size and degree.
+  struct Interleaved {
+    int micro_batch = 1;
+    int tensor_parallel = 1;
+    double work = 0.0;           // min seconds of all layers
+    double longest_layer = 0.0;  // min seconds of the one that takes longest
+    int blocks = 0;              // layers that take the same time, of the most frequent kind
+    double block = 0.0;          // min seconds of each
+    double backward = 0.0;       // max share of backward passes in a layer's time
+    double message = infinity;   // min of a message forward and its gradient back
   };
   /// Pipelines whose slowest stage takes between two levels and that have between two numbers of micro-batches.
   struct Box {
@@ -149,6 +163,8 @@ class PricingProblem {
   /// Lowers the worth of a box to that of pipelines with time for the reductions of all stages.
   void find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
                         double needed);
+  static double least_slowest(const Interleaved& row, int stages);
+  void add_interleaved(const std::vector<StageCandidate>& candidates, int micro_batch);
   void number_amounts(const std::vector<double>& amounts);
   /// Sets the current branch; what is looked up for it is valid until the next call.
   void enter(const Branch& branch, double deadline);
@@ -168,11 +184,13 @@ class PricingProblem {
   std::vector<std::size_t> zone_;  // by pool
   std::size_t zones_ = 0;
   bool shares_update_ = false;
+  ReductionOrder order_;
   bool interleaves_ = false;
   std::vector<int> degrees_;                       // of all pools
   std::vector<std::vector<Single>> singles_;       // by pool
   std::vector<std::vector<StageProgram>> inside_;  // by pool, prices in devices
   std::vector<StageProgram> across_;
+  std::vector<Interleaved> interleaved_;  // of the only pool, with one degree; else empty
   std::vector<double> fluid_rate_;
   double mixed_rate_ = 0.0;
   std::vector<Hint>* hints_ = nullptr;

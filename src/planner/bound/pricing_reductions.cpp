@@ -72,7 +72,7 @@ double PricingProblem::longest_reduction(const Branch& branch) {
 double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way,
                                  const Branch& branch) {
   if (!branch.holders.empty() && alone_until_[zone_[pool] * at(prices_.layers()) + at(first)] < last) return infinity;
-  if (branch.min_pipelines < 2 || prices_.env().framework.overlaps_reduction || interleaves_) return 0.0;
+  if (branch.min_pipelines < 2 || interleaves_ || request_.effort.bounds_groups) return 0.0;
   double linked = 0.0;
   if (!several_before_.empty()) {
     const double held_elsewhere = several_before_[at(last)] - several_before_[at(first)];

@@ -129,8 +129,11 @@ class ReadyLabels {
     };
     for (int delay = 0; delay < delays; ++delay) {
       const double time = left_ - delay * delay_step_;
-      const auto max_time = [&](int first) { return time - program_.through_to(first) * (1.0 - 1e-12); };
-      const StageLimits furthest = furthest_stages(candidates_.size(), layers_, max_time, at_least);
+      const auto possible = [&](std::size_t o, int first, int last) {
+        return at_least(o, first, last) <=
+               time - program_.through_to(question_.order.passed_from(first, last)) * (1.0 - 1e-12);
+      };
+      const StageLimits furthest = furthest_stages(candidates_.size(), layers_, possible);
       compared_ += furthest.size();
       for (std::size_t w = 0; w < weights.size(); ++w)
         fill(potentials_[at(delay) * weights.size() + w], weights[w] * scale, furthest);
@@ -223,7 +226,9 @@ class ReadyLabels {
       if (program_.blocks() && sends + longest_message_ > slowest_) label.head = sends;
       const double taken = reduction(o, first, last, on_node);
       if (taken == infinity || (first == 0 && taken > question_.max_first_reduction)) continue;
-      label.ready = std::max(behind.ready + message.forward + forward, label.through + taken);
+      const double begun = behind.through + message.both() + forward;  // the stage's last backward pass
+      label.ready = std::max(behind.ready + message.forward + forward,
+                             label.through + question_.order.after_passes(taken, label.through - begun));
       if (label.ready + program_.forward_before(first) > latest_) break;
       label.through = rounded(label.through, question_.step);
       label.ready = rounded(label.ready, question_.step);

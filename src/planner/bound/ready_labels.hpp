@@ -17,7 +17,10 @@ struct PassDelay {
   double behind = 1.0;  ///< share of the time from end to end for which no stage is ahead of its pipeline
   double over = 0.0;
   double fixed = 0.0;
-  [[nodiscard]] double operator()(double through) const { return std::max({through, through * behind + over, fixed}); }
+  double after = 0.0;  ///< seconds of reductions that follow the passes of all pipelines
+  [[nodiscard]] double operator()(double through) const {
+    return std::max({through + after, through * behind + over, fixed});
+  }
 };
 
 /// The pipelines that are asked for. Times in seconds.
@@ -35,6 +38,7 @@ struct ReadyQuestion {
   double price_step = 0.0;  ///< prices of labels are rounded down to multiples; 0: not
   double max_first_reduction = infinity;
   PassDelay delay;
+  ReductionOrder order;
   /// Min time of the reductions of a stage on a node of which it and the next stages take so many devices.
   std::function<double(std::size_t candidate, int first, int last, int devices)> reduction;
   /// Min time of a message from a stage to the next one and its gradient back, inside a node or between nodes.

@@ -39,23 +39,35 @@ void find_boundaries(StagePrices& prices, std::vector<StageCandidate>& candidate
 /// at `first`, and `first` itself if there is none.
 using StageLimits = std::vector<int>;
 
-/// The stages whose reductions take no longer than `max_time(first)`. `reduction(candidate, first, last)` may not fall
-/// for more layers, nor rise for stages that begin later and end at the same layer.
-template <class MaxTime, class Reduction>
-StageLimits furthest_stages(std::size_t candidates, int layers, MaxTime max_time, Reduction reduction) {
-  StageLimits found;
-  found.reserve(candidates * static_cast<std::size_t>(layers));
+/// The furthest stages that are `possible(candidate, first, last)`. If a stage is, those must be that begin later and
+/// end at the same layer.
+template <class Possible>
+StageLimits furthest_stages(std::size_t candidates, int layers, Possible possible) {
+  StageLimits found(candidates * static_cast<std::size_t>(layers));
   for (std::size_t o = 0; o < candidates; ++o) {
-    int furthest = 0;  // does not fall for stages that begin later
-    for (int first = 0; first < layers; ++first) {
-      const double time = max_time(first);
-      furthest = std::max(furthest, first);
-      while (furthest < layers && reduction(o, first, furthest + 1) <= time) ++furthest;
-      found.push_back(furthest);
+    int furthest = layers;  // does not rise for stages that begin earlier
+    for (int first = layers - 1; first >= 0; --first) {
+      while (furthest > first && !possible(o, first, furthest)) --furthest;
+      found[o * static_cast<std::size_t>(layers) + static_cast<std::size_t>(first)] = std::max(furthest, first);
     }
   }
   return found;
 }
+
+/// When a stage's reductions may begin and end, beside its pipeline's passes.
+struct ReductionOrder {
+  bool overlaps = false;  ///< a reduction begins with the stage's last backward pass, not after it
+  double after = 0.0;     ///< share of all reductions that follows the passes of all pipelines
+
+  /// Layers that are passed back, at least, before the reductions of a stage of layers [first, last) begin: from the
+  /// returned one on.
+  [[nodiscard]] int passed_from(int first, int last) const { return overlaps ? last : first; }
+  /// Seconds after the passes of a stage until its reductions, of `taken` seconds, are done. `backward`: max seconds of
+  /// the stage's last backward pass.
+  [[nodiscard]] double after_passes(double taken, double backward) const {
+    return overlaps ? std::max(taken - backward, after * taken) : taken;
+  }
+};
 
 /// The min price of a pipeline, by candidate and last layer of its first stage, and by way. Way 0: the next stage is on
 /// another node; way c: the first stage and the next ones take at least c devices of its node together.
