@@ -71,13 +71,12 @@ struct Worker {
 
 class Bounder {
  public:
-  Bounder(StagePrices& prices, double best, const std::function<bool()>& stop,
-          const std::function<void(double)>& progress)
+  Bounder(StagePrices& prices, double best, const std::function<bool()>& stop, std::function<void(double)> progress)
       : request_(prices.request()),
         space_(prices.space()),
         best_(best),
         stop_(stop),
-        progress_(progress),
+        progress_(std::move(progress)),
         threads_(request_.effort.threads) {
     workers_.push_back(std::make_unique<Worker>(prices, stop));
     const PricingProblem& pricing = workers_.front()->pricing;
@@ -94,21 +93,32 @@ class Bounder {
     layers_ = prices.layers();
     order_layers();
     make_families();
+    if (best_ == infinity || best_ <= 0.0 || stopped()) return;  // what was stopped half-way is no bound
+    min_ = least_.time;
+    if (request_.objective == Objective::cost) min_ = least_.usd;
+    if (request_.objective == Objective::throughput_per_usd) min_ = least_.product;
+    min_ *= 1.0 - 1e-9;
   }
 
-  double run() {
-    if (best_ == infinity || best_ <= 0.0 || stopped()) return 0.0;
-    double sure = least_.time;
-    if (request_.objective == Objective::cost) sure = least_.usd;
-    if (request_.objective == Objective::throughput_per_usd) sure = least_.product;
-    sure *= 1.0 - 1e-9;
-    min_ = sure;
+  /// The score that is proved so far.
+  [[nodiscard]] double proved() const { return min_; }
+
+  /// `enough`: a proved score from which on more is of no use.
+  double run(double enough) {
+    if (best_ == infinity || best_ <= 0.0 || stopped()) return min_;
+    enough_ = enough;
+    const double sure = min_;
     const BoundWork work_of_bound = bound_work(space_, request_.effort.prove);
     try_targets(work_of_bound.first, sure, false);
     // Then what is left is looked at with labels, which are tighter and dearer.
     if ((pricing().any_inside() || pricing().any_across()) && proved_ > 0) {
       unresolved_.reset();
       try_targets(work_of_bound.with_labels, sure, true);
+    }
+    if (hints_.empty() && pricing().any_across() && target(proved_) >= enough_ && !stopped()) {
+      // What is enough was proved at once: hints come from a target that is not.
+      limit_ = work() + work_of_bound.first / 8;
+      none_below(target(std::min(proved_, targets / 4)));
     }
     return min_;
   }
@@ -129,13 +139,14 @@ class Bounder {
     // Targets that are easily refuted come first, then those that are not, then those between the two. Up to
     // target(refused) it was not shown that no plan is below.
     int refused = -1;
+    while (refused < proved_ - 2 && target(refused + 2) >= enough_) ++refused;
     int step = with_labels ? halving : space_.pools.size() == 1 ? targets * 2 / 3 : targets / 4;
     bool short_of_work = false;
     bool again = false;
     for (int round = 0; work() - before < max_work && !stopped(); ++round) {
       // One more round if the only thing missing was work that was left for it.
       if (proved_ - refused <= 1) {
-        if (proved_ == 0 || !short_of_work || again) break;
+        if (proved_ == 0 || target(proved_) >= enough_ || !short_of_work || again) break;
         again = true;
         refused = proved_ - 2;
       }
@@ -412,9 +423,7 @@ class Bounder {
       limits.nodes = std::min(limits.nodes, most_above_event_driven * *request_.limits.node_hours * 3600.0 /
                                                 *request_.iterations / branch.shortest);
     if (pricing.interleaves())
-      return max_value(space_,
-                       std::vector<double>(space_.pools.size(), pricing.max_interleaved(branch.longest, branch.plans)),
-                       limits) >= batch * refuting;
+      return max_value(space_, pricing.interleaved_prices(branch.longest, branch.plans), limits) >= batch * refuting;
     if (!has_room(branch.plans)) return false;
     const double range = request_.effort.prove ? range_for_labels_to_prove : range_for_labels;
     pricing.price_by_labels(branch.plans.max_pipelines <= range * branch.plans.min_pipelines);
@@ -566,8 +575,9 @@ class Bounder {
   const Request& request_;
   const SearchSpace& space_;
   double best_;
+  double enough_ = infinity;
   const std::function<bool()>& stop_;
-  const std::function<void(double)>& progress_;
+  std::function<void(double)> progress_;
   double min_ = 0.0;  // score that is proved so far
   int proved_ = targets;
   WorkerThreads threads_;
@@ -588,7 +598,8 @@ class Bounder {
 /// Parts of the space that have bounds of their own: they differ in how pipelines or reductions take their time.
 std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simulator::Environment& env) {
   std::vector<SearchSpace> parts;
-  for (const bool interleaves : {false, true})
+  // The quickest bound first: the others need not be better.
+  for (const bool interleaves : {true, false})
     for (const bool shards : {false, true}) {
       SearchSpace part = space;
       std::erase_if(part.schedules,
@@ -607,24 +618,33 @@ std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simula
 
 Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop,
               const std::function<void(double)>& progress) {
-  Relaxed least{.min_score = infinity, .hints = {}};
-  const auto add = [&](StagePrices& part_prices) {
-    Bounder bounder(part_prices, best, stop,
-                    [&](double proved) { progress ? progress(std::min(proved, least.min_score)) : void(); });
-    least.min_score = std::min(least.min_score, bounder.run());
-    std::vector<Hint> hints = std::move(bounder).hints();
-    std::move(hints.begin(), hints.end(), std::back_inserter(least.hints));
+  struct Part {
+    std::optional<StagePrices> prices{};  ///< none: those of the whole space
+    std::optional<Bounder> bounder{};
   };
-  const std::vector<SearchSpace> parts = split_for_bounds(prices.space(), prices.env());
-  if (parts.size() == 1) {
-    add(prices);
+  const std::vector<SearchSpace> spaces = split_for_bounds(prices.space(), prices.env());
+  std::vector<Part> parts(spaces.size());
+  const auto proved = [&] {
+    double least = infinity;
+    for (const Part& part : parts) least = std::min(least, part.bounder ? part.bounder->proved() : 0.0);
     return least;
+  };
+  const auto report = [&](double) {
+    if (progress) progress(proved());
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (spaces.size() > 1) parts[i].prices.emplace(prices.request(), spaces[i], prices.env());
+    parts[i].bounder.emplace(parts[i].prices ? *parts[i].prices : prices, best, stop, report);
   }
-  for (const SearchSpace& part : parts) {
-    StagePrices part_prices(prices.request(), part, prices.env());
-    add(part_prices);
+  double enough = infinity;
+  Relaxed relaxed;
+  for (Part& part : parts) {
+    enough = std::min(enough, part.bounder->run(enough));
+    std::vector<Hint> hints = std::move(*part.bounder).hints();
+    std::move(hints.begin(), hints.end(), std::back_inserter(relaxed.hints));
   }
-  return least;
+  relaxed.min_score = proved();
+  return relaxed;
 }
 
 }  // namespace sailor::planner

@@ -23,8 +23,7 @@ LeastScores least_scores(PricingProblem& pricing, const SearchSpace& space, int 
   }
   const double fastest = *std::max_element(rates.begin(), rates.end());
   if (fastest <= 0.0) return {};
-  // The rate of interleaved pipelines is known for all pools together.
-  for (double& rate : rates) rate = pricing.interleaves() ? 1.0 : std::max(rate, least_value * fastest);
+  for (double& rate : rates) rate = std::max(rate, least_value * fastest);
   const double value_per_rate = pricing.min_price_per_sequence(rates);
   LeastScores least{.time = batch * value_per_rate / max_value(space, rates, {})};
   if (*std::min_element(usd.begin(), usd.end()) <= 0.0) return least;

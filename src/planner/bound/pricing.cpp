@@ -60,7 +60,7 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
   for (const int micro_batch : space_.micro_batches) {
     if (stop_ && stop_()) return;
     std::vector<StageCandidate> all;
-    std::vector<double> quickest(at(layers), infinity);  // by layer, times devices
+    LayerWork& layer_work = layer_work_.emplace_back(LayerWork{.micro_batch = micro_batch});
     for (std::size_t p = 0; p < pools; ++p) {
       std::vector<StageCandidate> candidates = stage_candidates(prices_, p, micro_batch);
       double work = 0.0;
@@ -69,7 +69,7 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
         for (const StageCandidate& candidate : candidates)
           min_work = std::min(min_work, candidate.tensor_parallel * candidate.layer[at(layer)]);
         work += min_work;
-        quickest[at(layer)] = std::min(quickest[at(layer)], min_work);
+        layer_work.work.push_back(min_work);
       }
       if (work > 0.0 && work < infinity) fluid_rate_[p] = std::max(fluid_rate_[p], micro_batch / work);
       for (const StageCandidate& candidate : candidates) {
@@ -78,11 +78,12 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
         double update = infinity;
         double backward = 0.0;
         for (const StageChoice& choice : space_.choices)
-          if (const StageTable* table =
-                  prices_.table(space_.pools[p].type, candidate.tensor_parallel, micro_batch, choice)) {
-            update = std::min(update, prices_.update(*table, 0, layers));
-            backward = std::max(backward, table->times.back().backward.value());
-          }
+          for (const int busy : {0, candidate.tensor_parallel})
+            if (const StageTable* table =
+                    prices_.table(space_.pools[p].type, candidate.tensor_parallel, micro_batch, choice, busy)) {
+              update = std::min(update, prices_.update(*table, 0, layers));
+              backward = std::max(backward, table->times.back().backward.value());
+            }
         singles_[p].push_back({.micro_batch = micro_batch,
                                .devices = candidate.tensor_parallel,
                                .time = time,
@@ -91,9 +92,6 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
       }
       all.insert(all.end(), candidates.begin(), candidates.end());
     }
-    double mixed = 0.0;
-    for (const double min_work : quickest) mixed += min_work;
-    if (mixed > 0.0 && mixed < infinity) mixed_rate_ = std::max(mixed_rate_, micro_batch / mixed);
     if (wanted.value_or(2) == 1) continue;
     find_boundaries(prices_, all, micro_batch);
     if (interleaves_) {
@@ -129,7 +127,7 @@ PricingProblem::PricingProblem(const PricingProblem& other, StagePrices& prices)
       inside_(other.inside_.size()),
       interleaved_(other.interleaved_),
       fluid_rate_(other.fluid_rate_),
-      mixed_rate_(other.mixed_rate_),
+      layer_work_(other.layer_work_),
       reductions_(other.reductions_),
       amounts_before_(other.amounts_before_),
       amount_numbers_(other.amount_numbers_),
@@ -209,9 +207,7 @@ double PricingProblem::across(const std::vector<double>& device_price, double de
 }
 
 double PricingProblem::min_price_per_sequence(const std::vector<double>& device_price) {
-  if (interleaves_)
-    return mixed_rate_ > 0.0 ? *std::min_element(device_price.begin(), device_price.end()) / mixed_rate_ : 0.0;
-  double min_price = infinity;
+  double min_price = interleaves_ ? fluid_price(device_price) : infinity;
   for (std::size_t p = 0; p < space_.pools.size(); ++p) {
     for (const Single& single : singles_[p])
       min_price = std::min(min_price, device_price[p] * single.devices * single.time / single.micro_batch);
@@ -225,6 +221,22 @@ double PricingProblem::min_price_per_sequence(const std::vector<double>& device_
     min_price = std::min(min_price, min_price_per_micro_batch(program) / program.micro_batch());
   }
   return min_price < infinity ? min_price : 0.0;
+}
+
+double PricingProblem::fluid_price(const std::vector<double>& device_price) const {
+  double min_price = infinity;
+  const std::size_t layers = at(prices_.layers());
+  for (const LayerWork& row : layer_work_) {
+    double price = 0.0;
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      double min_of_layer = infinity;
+      for (std::size_t p = 0; p < device_price.size(); ++p)
+        min_of_layer = std::min(min_of_layer, device_price[p] * row.work[p * layers + layer]);
+      price += min_of_layer;
+    }
+    min_price = std::min(min_price, price / row.micro_batch);
+  }
+  return min_price;
 }
 
 // Ranges of the slowest stage are split, that of the least bound first. A pipeline of n micro-batches takes S + (n - 1)

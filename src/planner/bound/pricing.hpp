@@ -1,6 +1,7 @@
 // Pricing problem of the bound: the max worth of pipelines by a deadline, for the price of their devices, in a branch.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -85,8 +86,6 @@ class PricingProblem {
                 double needed, ViolatedColumn& violated);
   /// Max sequences per second and device, whatever the schedule is, and without reductions.
   [[nodiscard]] double fluid_rate(std::size_t pool) const { return fluid_rate_[pool]; }
-  /// The same for pipelines that may have every layer in another pool.
-  [[nodiscard]] double mixed_rate() const { return mixed_rate_; }
   /// Min over all pipelines of the price of their devices times their seconds for a sequence, however many
   /// micro-batches they have, and without reductions. So no plan processes more sequences per second than the price of
   /// its devices divided by this.
@@ -108,8 +107,9 @@ class PricingProblem {
   void price_by_labels(bool yes) { by_labels_ = yes; }
   /// Whether stages hold several ranges of layers (interleaved schedule): then only max_interleaved() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
-  /// Max sequences by the deadline that interleaved pipelines process for each of their devices.
-  double max_interleaved(double deadline, const Branch& branch);
+  /// Prices of devices, by pool, at which no interleaved pipeline processes more sequences by the deadline than its
+  /// devices are worth.
+  std::vector<double> interleaved_prices(double deadline, const Branch& branch);
   [[nodiscard]] std::uint64_t work() const;
   /// From now on, the best pipelines across pools are noted in `hints`; null: no longer.
   void note_hints(std::vector<Hint>* hints) { hints_ = hints; }
@@ -163,7 +163,14 @@ class PricingProblem {
   /// Lowers the worth of a box to that of pipelines with time for the reductions of all stages.
   void find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
                         double needed);
+  /// Min price per sequence of the devices' seconds of pipelines that may have every layer in another pool and whose
+  /// devices never wait; infinite if there is none.
+  [[nodiscard]] double fluid_price(const std::vector<double>& device_price) const;
+  double max_interleaved(double deadline, const Branch& branch);
+  double reduction_of_share(int tensor_parallel, int parts, const Branch& branch);
   static double least_slowest(const Interleaved& row, int stages);
+  /// Whether reductions that follow the passes are counted. With sharding groups they may be quicker.
+  [[nodiscard]] bool counts_reductions() const { return !request_.effort.bounds_groups || order_.after == 0.0; }
   void add_interleaved(const std::vector<StageCandidate>& candidates, int micro_batch);
   void number_amounts(const std::vector<double>& amounts);
   /// Sets the current branch; what is looked up for it is valid until the next call.
@@ -192,7 +199,13 @@ class PricingProblem {
   std::vector<StageProgram> across_;
   std::vector<Interleaved> interleaved_;  // of the only pool, with one degree; else empty
   std::vector<double> fluid_rate_;
-  double mixed_rate_ = 0.0;
+  /// Min seconds times devices of every layer, at pool x layers + layer.
+  struct LayerWork {
+    int micro_batch = 1;
+    std::vector<double> work{};
+  };
+  std::vector<LayerWork> layer_work_;
+  std::map<std::array<int, 3>, double> reductions_of_shares_;  // by pipelines, degree and parts
   std::vector<Hint>* hints_ = nullptr;
   std::shared_ptr<KnownReductions> reductions_;  // all threads'
   std::shared_ptr<KnownReductions::Times> reductions_here_;

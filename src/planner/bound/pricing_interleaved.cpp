@@ -10,6 +10,7 @@ namespace sailor::planner {
 
 namespace {
 
+constexpr double least_rate = 0.01;    // of the fastest: a pool too small for whole pipelines may hold parts
 constexpr double margin = 1.0 + 1e-9;  // against rounding
 
 }  // namespace
@@ -30,15 +31,16 @@ void PricingProblem::add_interleaved(const std::vector<StageCandidate>& candidat
       row.block = time;
     }
     for (const StageChoice& choice : space.choices)
-      if (const StageTable* table =
-              prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel, micro_batch, choice))
-        for (int layer = 0; layer < prices_.layers(); ++layer) {
-          const double whole = table->time(layer, layer + 1);
-          if (whole > 0.0)
-            row.backward =
-                std::max(row.backward,
-                         (table->times[at(layer) + 1].backward - table->times[at(layer)].backward).value() / whole);
-        }
+      for (const int busy : {0, candidate.tensor_parallel})
+        if (const StageTable* table =
+                prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel, micro_batch, choice, busy))
+          for (int layer = 0; layer < prices_.layers(); ++layer) {
+            const double whole = table->time(layer, layer + 1);
+            if (whole > 0.0)
+              row.backward =
+                  std::max(row.backward,
+                           (table->times[at(layer) + 1].backward - table->times[at(layer)].backward).value() / whole);
+          }
     if (row.work < infinity && row.message < infinity) interleaved_.push_back(row);
   }
 }
@@ -59,10 +61,30 @@ double PricingProblem::least_slowest(const Interleaved& row, int stages) {
   return time;
 }
 
+std::vector<double> PricingProblem::interleaved_prices(double deadline, const Branch& branch) {
+  if (!interleaved_.empty()) return {max_interleaved(deadline, branch)};
+  // Devices are busy no longer than until the deadline.
+  const double fastest = *std::max_element(fluid_rate_.begin(), fluid_rate_.end());
+  std::vector<double> prices;
+  for (const double rate : fluid_rate_) prices.push_back(fastest > 0.0 ? std::max(rate, least_rate * fastest) : 1.0);
+  const double each = fluid_price(prices);
+  for (double& price : prices) price *= deadline / each;
+  return prices;
+}
+
+/// Min time of the reductions of an n-th of all layers.
+double PricingProblem::reduction_of_share(int tensor_parallel, int parts, const Branch& branch) {
+  const auto [entry, is_new] =
+      reductions_of_shares_.try_emplace(std::array{branch.min_pipelines, tensor_parallel, parts});
+  if (is_new) entry->second = reduction_of(0, tensor_parallel, 1, amounts_before_.back() / parts, branch);
+  return entry->second;
+}
+
+/// Max sequences by the deadline for each device of the only pool.
 // By the closed form a pipeline of p stages and v chunks is done after n t + (A - t + X) / v
 // (simulator/closed_form.hpp): n micro-batches, a multiple of p; t the slowest stage, A and X all passes and messages
-// of one micro-batch. There are p v - 1 messages, and v is at most layers / p. A <= p t, so that no stage is slower
-// than t >= A / p.
+// of one micro-batch. There are p v - 1 messages, and the time is linear in 1 / v, v from 2 to layers / p. A <= p t, so
+// that no stage is slower than t >= A / p.
 //
 // The reductions of a stage begin after its passes, or with the last backward pass of its last chunk where they
 // overlap. That is before the end of the pipeline by no more than the backward passes of the first chunks of the stages
@@ -72,7 +94,6 @@ double PricingProblem::least_slowest(const Interleaved& row, int stages) {
 // weights are gathered after the step, half of the longest reductions, those of a p-th of the layers at least, follows
 // all passes.
 double PricingProblem::max_interleaved(double deadline, const Branch& branch) {
-  if (interleaved_.empty()) return deadline * mixed_rate_;
   double worth = 0.0;
   const int layers = prices_.layers();
   const bool alike = prices_.env().framework.uniformity.pipelines_alike;
@@ -84,23 +105,27 @@ double PricingProblem::max_interleaved(double deadline, const Branch& branch) {
       if (alike && most_pipelines < branch.min_pipelines) continue;
       ++work_;
       const double least = least_slowest(row, stages);
-      const double chunks = static_cast<double>(layers / stages);
-      const double fixed = (row.work + (stages * chunks - 1.0) * row.message) / chunks;  // all but (n - 1 / v) t
-      const double most = std::floor((deadline - fixed) / least + 1.0 / chunks);
+      const double max_chunks = layers / stages;
+      // All but (n - 1 / v) t.
+      const auto fixed = [&](double chunks) { return (row.work + (stages * chunks - 1.0) * row.message) / chunks; };
+      const auto most_of = [&](double chunks) { return std::floor((deadline - fixed(chunks)) / least + 1.0 / chunks); };
+      const double most =
+          std::min<double>(std::max(most_of(2.0), most_of(max_chunks)), request_.job.global_batch / row.micro_batch);
       if (most < stages) continue;
-      const bool reduces = branch.min_pipelines > 1 && !request_.effort.bounds_groups;
-      const double of_all =
-          reduces ? reduction_of(0, row.tensor_parallel, 1, amounts_before_.back(), branch) / stages : 0.0;
-      const double of_one =
-          reduces ? reduction_of(0, row.tensor_parallel, 1, amounts_before_.back() / stages, branch) : 0.0;
+      const bool reduces = branch.min_pipelines > 1 && counts_reductions();
+      const double of_all = reduces ? reduction_of_share(row.tensor_parallel, 1, branch) / stages : 0.0;
+      const double of_one = reduces ? reduction_of_share(row.tensor_parallel, stages, branch) : 0.0;
       for (double count = std::floor(most * margin / stages) * stages; count >= stages; count -= stages) {
-        const double rounds = count - 1.0 / chunks;
-        const double slowest = (deadline - fixed - order_.after * of_one) / rounds;
+        ++work_;
+        const auto slowest_of = [&](double chunks) {
+          return (deadline - fixed(chunks) - order_.after * of_one) / (count - 1.0 / chunks);
+        };
+        const double slowest = std::max(slowest_of(2.0), slowest_of(max_chunks));
         if (slowest * margin < least) continue;
         const double ahead = 0.5 * (order_.overlaps ? stages + 1 : stages - 1);
         // Linear in the time of the slowest stage: possible if it is at the shortest or the longest.
         const auto ends = [&](double time) {
-          return rounds * time + row.work / chunks - row.backward * ahead * time + of_all;
+          return (count - 1.0 / max_chunks) * time + row.work / max_chunks - row.backward * ahead * time + of_all;
         };
         if (of_all > 0.0 && std::min(ends(least), ends(slowest)) > deadline * margin) continue;
         // Pipelines that are all alike must process the batch together.

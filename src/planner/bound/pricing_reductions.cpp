@@ -72,7 +72,7 @@ double PricingProblem::longest_reduction(const Branch& branch) {
 double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way,
                                  const Branch& branch) {
   if (!branch.holders.empty() && alone_until_[zone_[pool] * at(prices_.layers()) + at(first)] < last) return infinity;
-  if (branch.min_pipelines < 2 || interleaves_ || request_.effort.bounds_groups) return 0.0;
+  if (branch.min_pipelines < 2 || interleaves_ || !counts_reductions()) return 0.0;
   double linked = 0.0;
   if (!several_before_.empty()) {
     const double held_elsewhere = several_before_[at(last)] - several_before_[at(first)];
@@ -169,7 +169,14 @@ double PricingProblem::reduction_of(std::size_t pool, int tensor_parallel, int r
 double PricingProblem::over_link(std::size_t a, std::size_t b, int node, int degree, int rings, int replicas,
                                  double amount) {
   double min_time = infinity;
-  for (const double branch : {1.0, 0.05}) {  // several smaller all-reduces take no less
+  // Several smaller all-reduces take no less, or nearly so; but some links are quicker for buckets.
+  std::vector<double> branches{1.0, 0.05};
+  const double bucket = order_.overlaps ? prices_.env().framework.reduction_bucket.value() : 0.0;
+  if (bucket > 0.0 && bucket < amount) {
+    for (double share = 0.5; share > bucket / amount; share *= 0.5) branches.push_back(share);
+    branches.insert(branches.end(), {bucket / amount, 0.5 * bucket / amount});  // buckets are equal, half full at least
+  }
+  for (const double branch : branches) {
     const int max_ranks = std::max(1, node / degree);
     for (int ranks = 1; ranks <= max_ranks; ranks = ranks < max_ranks ? std::min(2 * ranks, max_ranks) : max_ranks + 1)
       // On published links more all-reduces at once may take less time.

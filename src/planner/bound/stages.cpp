@@ -227,10 +227,11 @@ void StageProgram::find_backward() {
   const auto each_layer = [&](int begin, int end, auto visit) {
     for (const StageCandidate& candidate : *candidates_)
       for (const StageChoice& choice : space.choices)
-        if (const StageTable* table =
-                prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel, micro_batch_, choice))
-          for (int layer = begin; layer < end; ++layer)
-            visit(layer, table->time(layer, layer + 1), table->backward[at(layer) + 1] - table->backward[at(layer)]);
+        for (const int busy : {0, candidate.tensor_parallel})
+          if (const StageTable* table = prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel,
+                                                      micro_batch_, choice, busy))
+            for (int layer = begin; layer < end; ++layer)
+              visit(layer, table->time(layer, layer + 1), table->backward[at(layer) + 1] - table->backward[at(layer)]);
   };
   backward_ = 0.5;
   each_layer(1, layers_ - 1, [&](int, double time, double backward) {

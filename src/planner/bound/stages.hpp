@@ -65,7 +65,7 @@ struct ReductionOrder {
   /// Seconds after the passes of a stage until its reductions, of `taken` seconds, are done. `backward`: max seconds of
   /// the stage's last backward pass.
   [[nodiscard]] double after_passes(double taken, double backward) const {
-    return overlaps ? std::max(taken - backward, after * taken) : taken;
+    return overlaps && taken < infinity ? std::max(taken - backward, after * taken) : taken;
   }
 };
 
