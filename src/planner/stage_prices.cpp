@@ -57,16 +57,32 @@ std::vector<OptimizerSharding> lightest_of(const std::vector<OptimizerSharding>&
   return lightest;
 }
 
+/// Every space in two parts, with the choices that are not `second` and those that are; parts without any are left out.
+template <class Choice, class IsSecond>
+std::vector<SearchSpace> split_in_two(const std::vector<SearchSpace>& spaces, std::vector<Choice> SearchSpace::*choices,
+                                      IsSecond is_second) {
+  std::vector<SearchSpace> parts;
+  for (const SearchSpace& space : spaces)
+    for (const bool second : {false, true}) {
+      SearchSpace part = space;
+      std::erase_if(part.*choices, [&](Choice choice) { return is_second(choice) != second; });
+      if (!(part.*choices).empty()) parts.push_back(std::move(part));
+    }
+  return parts;
+}
+
 }  // namespace
 
 std::vector<SearchSpace> split_by_exchange(const SearchSpace& space) {
-  std::vector<SearchSpace> parts;
-  for (const bool in_passes : {false, true}) {
-    SearchSpace part = space;
-    std::erase_if(part.sharding, [&](OptimizerSharding sharding) { return shards_weights(sharding) != in_passes; });
-    if (!part.sharding.empty()) parts.push_back(std::move(part));
-  }
-  return parts;
+  return split_in_two({space}, &SearchSpace::sharding, shards_weights);
+}
+
+std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simulator::Framework& framework) {
+  auto parts = split_in_two({space}, &SearchSpace::schedules,
+                            [](Schedule schedule) { return schedule != Schedule::interleaved_1f1b; });
+  if (!framework.overlaps_reduction) return parts;
+  return split_in_two(parts, &SearchSpace::sharding,
+                      [](OptimizerSharding sharding) { return sharding != OptimizerSharding::none; });
 }
 
 double min_exchanged(const SearchSpace& space, const simulator::StateBytes& state) {

@@ -71,6 +71,10 @@ struct BoundaryCost {
 /// The space in parts with ZeRO-3 and without. Its plans exchange weights and gradients in every pass, others at the
 /// end of an iteration: prices that hold for both would be too low for each.
 std::vector<SearchSpace> split_by_exchange(const SearchSpace& space);
+/// The space in parts that have bounds of their own, as pipelines or reductions take their time in other ways:
+/// interleaved schedules, whose bound is the quickest, come first; sharded optimizers are apart where reductions
+/// overlap passes.
+std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simulator::Framework& framework);
 
 /// Bytes per parameter that replicas exchange at the end of an iteration, under the sharding of the space with least.
 double min_exchanged(const SearchSpace& space, const simulator::StateBytes& state);

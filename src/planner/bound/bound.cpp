@@ -71,7 +71,7 @@ struct Worker {
 
 class Bounder {
  public:
-  Bounder(StagePrices& prices, double best, const std::function<bool()>& stop, std::function<void(double)> progress)
+  Bounder(StagePrices& prices, double best, const std::function<bool()>& stop, std::function<void()> progress)
       : request_(prices.request()),
         space_(prices.space()),
         best_(best),
@@ -93,7 +93,7 @@ class Bounder {
     layers_ = prices.layers();
     order_layers();
     make_families();
-    if (best_ == infinity || best_ <= 0.0 || stopped()) return;  // what was stopped half-way is no bound
+    if (stopped()) return;  // what was stopped half-way is no bound
     min_ = least_.time;
     if (request_.objective == Objective::cost) min_ = least_.usd;
     if (request_.objective == Objective::throughput_per_usd) min_ = least_.product;
@@ -105,18 +105,16 @@ class Bounder {
 
   /// `enough`: a proved score from which on more is of no use.
   double run(double enough) {
-    if (best_ == infinity || best_ <= 0.0 || stopped()) return min_;
     enough_ = enough;
-    const double sure = min_;
     const BoundWork work_of_bound = bound_work(space_, request_.effort.prove);
-    try_targets(work_of_bound.first, sure, false);
+    try_targets(work_of_bound.first, false);
     // Then what is left is looked at with labels, which are tighter and dearer.
     if ((pricing().any_inside() || pricing().any_across()) && proved_ > 0) {
       unresolved_.reset();
-      try_targets(work_of_bound.with_labels, sure, true);
+      try_targets(work_of_bound.with_labels, true);
     }
     if (hints_.empty() && pricing().any_across() && target(proved_) >= enough_ && !stopped()) {
-      // What is enough was proved at once: hints come from a target that is not.
+      // The bound was enough at once. Only a target that is given up has hints, so one more is tried.
       limit_ = work() + work_of_bound.first / 8;
       none_below(target(std::min(proved_, targets / 4)));
     }
@@ -134,7 +132,7 @@ class Bounder {
 
  private:
   /// Proves targets, as many as this work allows: no plan is below target(proved_).
-  void try_targets(std::uint64_t max_work, double sure, bool with_labels) {
+  void try_targets(std::uint64_t max_work, bool with_labels) {
     const std::uint64_t before = work();
     // Targets that are easily refuted come first, then those that are not, then those between the two. Up to
     // target(refused) it was not shown that no plan is below.
@@ -164,7 +162,7 @@ class Bounder {
       const bool ok = none_below(target(middle));
       (ok ? proved_ : refused) = middle;
       if (!ok) short_of_work = out_of_work_;
-      if (proved_ < targets) min_ = std::max(sure, target(proved_));
+      if (proved_ < targets) min_ = std::max(min_, target(proved_));
     }
   }
 
@@ -278,7 +276,7 @@ class Bounder {
     }
     while (!open.empty()) {
       if (stopped()) return false;
-      if (progress_) progress_(min_);
+      progress_();
       if (work() >= limit_) {
         out_of_work_ = true;
         note_hints(open.back(), score);
@@ -577,8 +575,8 @@ class Bounder {
   double best_;
   double enough_ = infinity;
   const std::function<bool()>& stop_;
-  std::function<void(double)> progress_;
-  double min_ = 0.0;  // score that is proved so far
+  std::function<void()> progress_;  // something was proved, perhaps
+  double min_ = 0.0;                // score that is proved so far
   int proved_ = targets;
   WorkerThreads threads_;
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -595,41 +593,23 @@ class Bounder {
   std::vector<Hint> hints_;
 };
 
-/// Parts of the space that have bounds of their own: they differ in how pipelines or reductions take their time.
-std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simulator::Environment& env) {
-  std::vector<SearchSpace> parts;
-  // The quickest bound first: the others need not be better.
-  for (const bool interleaves : {true, false})
-    for (const bool shards : {false, true}) {
-      SearchSpace part = space;
-      std::erase_if(part.schedules,
-                    [&](Schedule schedule) { return (schedule == Schedule::interleaved_1f1b) != interleaves; });
-      if (env.framework.overlaps_reduction)
-        std::erase_if(part.sharding,
-                      [&](OptimizerSharding sharding) { return (sharding != OptimizerSharding::none) != shards; });
-      else if (shards)
-        continue;
-      if (!part.schedules.empty() && !part.sharding.empty()) parts.push_back(std::move(part));
-    }
-  return parts;
-}
-
 }  // namespace
 
 Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop,
               const std::function<void(double)>& progress) {
+  if (best == infinity || best <= 0.0 || (stop && stop())) return {};
   struct Part {
     std::optional<StagePrices> prices{};  ///< none: those of the whole space
     std::optional<Bounder> bounder{};
   };
-  const std::vector<SearchSpace> spaces = split_for_bounds(prices.space(), prices.env());
+  const std::vector<SearchSpace> spaces = split_for_bounds(prices.space(), prices.env().framework);
   std::vector<Part> parts(spaces.size());
   const auto proved = [&] {
     double least = infinity;
     for (const Part& part : parts) least = std::min(least, part.bounder ? part.bounder->proved() : 0.0);
     return least;
   };
-  const auto report = [&](double) {
+  const auto report = [&] {
     if (progress) progress(proved());
   };
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -7,23 +7,12 @@
 
 namespace sailor::planner {
 
-namespace {
-
-constexpr double least_value = 0.01;  // of the most valuable: a pool too small for whole pipelines may hold parts
-
-}  // namespace
-
 LeastScores least_scores(PricingProblem& pricing, const SearchSpace& space, int global_batch) {
   const double batch = global_batch;
   std::vector<double> usd;
-  std::vector<double> rates;
-  for (std::size_t p = 0; p < space.pools.size(); ++p) {
-    usd.push_back(space.pools[p].price.value() / 3600.0);
-    rates.push_back(pricing.fluid_rate(p));
-  }
-  const double fastest = *std::max_element(rates.begin(), rates.end());
-  if (fastest <= 0.0) return {};
-  for (double& rate : rates) rate = std::max(rate, least_value * fastest);
+  for (const DevicePool& pool : space.pools) usd.push_back(pool.price.value() / 3600.0);
+  const std::vector<double> rates = pricing.fluid_rates();
+  if (rates.empty()) return {};
   const double value_per_rate = pricing.min_price_per_sequence(rates);
   LeastScores least{.time = batch * value_per_rate / max_value(space, rates, {})};
   if (*std::min_element(usd.begin(), usd.end()) <= 0.0) return least;

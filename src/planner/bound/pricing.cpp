@@ -11,6 +11,7 @@ namespace sailor::planner {
 
 namespace {
 
+constexpr double least_rate = 0.01;                     // of the fastest, that a pool's devices are taken to have
 constexpr int few = 9;                                  // micro-batches of a pipeline
 constexpr int unlimited_micro_batches = 1'000'000'000;  // no pipeline has more
 constexpr double slack = 1.0 + 1e-12;                   // against rounding
@@ -22,7 +23,7 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
   shares_update_ = space_.sharding.back() != OptimizerSharding::none;
   interleaves_ = space_.schedules.front() == Schedule::interleaved_1f1b;
   const auto& env = prices_.env();
-  // Of a sharded optimizer, the weights are gathered after the step, which waits for all stages.
+  // A sharded optimizer gathers its weights after the step, which waits for all stages.
   const bool all_gather =
       std::find(space_.sharding.begin(), space_.sharding.end(), OptimizerSharding::none) == space_.sharding.end();
   order_ = {.overlaps = env.framework.overlaps_reduction, .after = all_gather ? 0.5 : 0.0};
@@ -77,13 +78,10 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
         if (time == infinity || wanted.value_or(1) != 1) continue;
         double update = infinity;
         double backward = 0.0;
-        for (const StageChoice& choice : space_.choices)
-          for (const int busy : {0, candidate.tensor_parallel})
-            if (const StageTable* table =
-                    prices_.table(space_.pools[p].type, candidate.tensor_parallel, micro_batch, choice, busy)) {
-              update = std::min(update, prices_.update(*table, 0, layers));
-              backward = std::max(backward, table->times.back().backward.value());
-            }
+        for_each_table(prices_, candidate, micro_batch, [&](const StageTable& table) {
+          update = std::min(update, prices_.update(table, 0, layers));
+          backward = std::max(backward, table.backward.back());
+        });
         singles_[p].push_back({.micro_batch = micro_batch,
                                .devices = candidate.tensor_parallel,
                                .time = time,
@@ -221,6 +219,14 @@ double PricingProblem::min_price_per_sequence(const std::vector<double>& device_
     min_price = std::min(min_price, min_price_per_micro_batch(program) / program.micro_batch());
   }
   return min_price < infinity ? min_price : 0.0;
+}
+
+std::vector<double> PricingProblem::fluid_rates() const {
+  const double fastest = *std::max_element(fluid_rate_.begin(), fluid_rate_.end());
+  if (fastest <= 0.0) return {};
+  std::vector<double> rates = fluid_rate_;
+  for (double& rate : rates) rate = std::max(rate, least_rate * fastest);
+  return rates;
 }
 
 double PricingProblem::fluid_price(const std::vector<double>& device_price) const {

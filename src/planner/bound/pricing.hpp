@@ -86,6 +86,9 @@ class PricingProblem {
                 double needed, ViolatedColumn& violated);
   /// Max sequences per second and device, whatever the schedule is, and without reductions.
   [[nodiscard]] double fluid_rate(std::size_t pool) const { return fluid_rate_[pool]; }
+  /// The same by pool, but at least a hundredth of the fastest, as a pool too small for whole pipelines may hold parts;
+  /// empty if no pool holds whole ones.
+  [[nodiscard]] std::vector<double> fluid_rates() const;
   /// Min over all pipelines of the price of their devices times their seconds for a sequence, however many
   /// micro-batches they have, and without reductions. So no plan processes more sequences per second than the price of
   /// its devices divided by this.

@@ -10,13 +10,11 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr double least_rate = 0.01;    // of the fastest: a pool too small for whole pipelines may hold parts
 constexpr double margin = 1.0 + 1e-9;  // against rounding
 
 }  // namespace
 
 void PricingProblem::add_interleaved(const std::vector<StageCandidate>& candidates, int micro_batch) {
-  const SearchSpace& space = space_;
   for (const StageCandidate& candidate : candidates) {
     Interleaved row{.micro_batch = micro_batch,
                     .tensor_parallel = candidate.tensor_parallel,
@@ -30,17 +28,11 @@ void PricingProblem::add_interleaved(const std::vector<StageCandidate>& candidat
       row.blocks = static_cast<int>(alike);
       row.block = time;
     }
-    for (const StageChoice& choice : space.choices)
-      for (const int busy : {0, candidate.tensor_parallel})
-        if (const StageTable* table =
-                prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel, micro_batch, choice, busy))
-          for (int layer = 0; layer < prices_.layers(); ++layer) {
-            const double whole = table->time(layer, layer + 1);
-            if (whole > 0.0)
-              row.backward =
-                  std::max(row.backward,
-                           (table->times[at(layer) + 1].backward - table->times[at(layer)].backward).value() / whole);
-          }
+    for_each_table(prices_, candidate, micro_batch, [&](const StageTable& table) {
+      for (int layer = 0; layer < prices_.layers(); ++layer)
+        if (const double whole = table.time(layer, layer + 1); whole > 0.0)
+          row.backward = std::max(row.backward, (table.backward[at(layer) + 1] - table.backward[at(layer)]) / whole);
+    });
     if (row.work < infinity && row.message < infinity) interleaved_.push_back(row);
   }
 }
@@ -64,9 +56,8 @@ double PricingProblem::least_slowest(const Interleaved& row, int stages) {
 std::vector<double> PricingProblem::interleaved_prices(double deadline, const Branch& branch) {
   if (!interleaved_.empty()) return {max_interleaved(deadline, branch)};
   // Devices are busy no longer than until the deadline.
-  const double fastest = *std::max_element(fluid_rate_.begin(), fluid_rate_.end());
-  std::vector<double> prices;
-  for (const double rate : fluid_rate_) prices.push_back(fastest > 0.0 ? std::max(rate, least_rate * fastest) : 1.0);
+  std::vector<double> prices = fluid_rates();
+  if (prices.empty()) prices.assign(space_.pools.size(), 1.0);
   const double each = fluid_price(prices);
   for (double& price : prices) price *= deadline / each;
   return prices;
@@ -80,11 +71,10 @@ double PricingProblem::reduction_of_share(int tensor_parallel, int parts, const 
   return entry->second;
 }
 
-/// Max sequences by the deadline for each device of the only pool.
-// By the closed form a pipeline of p stages and v chunks is done after n t + (A - t + X) / v
-// (simulator/closed_form.hpp): n micro-batches, a multiple of p; t the slowest stage, A and X all passes and messages
-// of one micro-batch. There are p v - 1 messages, and the time is linear in 1 / v, v from 2 to layers / p. A <= p t, so
-// that no stage is slower than t >= A / p.
+// Of the only pool, for each of its devices. By the closed form a pipeline of p stages and v chunks is done after n t +
+// (A - t + X) / v (simulator/closed_form.hpp): n micro-batches, a multiple of p; t the slowest stage, A and X all
+// passes and messages of one micro-batch. There are p v - 1 messages, and the time is linear in 1 / v, v from 2 to
+// layers / p. A <= p t, so that no stage is slower than t >= A / p.
 //
 // The reductions of a stage begin after its passes, or with the last backward pass of its last chunk where they
 // overlap. That is before the end of the pipeline by no more than the backward passes of the first chunks of the stages

@@ -200,20 +200,17 @@ std::size_t StageProgram::remember(const StageLimits& limits) {
 }
 
 void StageProgram::find_passes() {
-  const SearchSpace& space = prices_.space();
   std::vector<double> forward(at(layers_), infinity);
   std::vector<double> pass(at(layers_), infinity);
   for (const StageCandidate& candidate : *candidates_)
-    for (const StageChoice& choice : space.choices)
-      for (const int busy_ranks : {0, candidate.tensor_parallel})
-        if (const StageTable* table = prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel,
-                                                    micro_batch_, choice, busy_ranks))
-          for (int layer = 0; layer < layers_; ++layer) {
-            const double both = table->time(layer, layer + 1);
-            pass[at(layer)] = std::min(pass[at(layer)], both);
-            forward[at(layer)] =
-                std::min(forward[at(layer)], both - (table->backward[at(layer) + 1] - table->backward[at(layer)]));
-          }
+    for_each_table(prices_, candidate, micro_batch_, [&](const StageTable& table) {
+      for (int layer = 0; layer < layers_; ++layer) {
+        const double both = table.time(layer, layer + 1);
+        pass[at(layer)] = std::min(pass[at(layer)], both);
+        forward[at(layer)] =
+            std::min(forward[at(layer)], both - (table.backward[at(layer) + 1] - table.backward[at(layer)]));
+      }
+    });
   pass_before_.assign(1, 0.0);
   forward_before_.assign(1, 0.0);
   for (int layer = 0; layer < layers_; ++layer) {
@@ -223,15 +220,12 @@ void StageProgram::find_passes() {
 }
 
 void StageProgram::find_backward() {
-  const SearchSpace& space = prices_.space();
   const auto each_layer = [&](int begin, int end, auto visit) {
     for (const StageCandidate& candidate : *candidates_)
-      for (const StageChoice& choice : space.choices)
-        for (const int busy : {0, candidate.tensor_parallel})
-          if (const StageTable* table = prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel,
-                                                      micro_batch_, choice, busy))
-            for (int layer = begin; layer < end; ++layer)
-              visit(layer, table->time(layer, layer + 1), table->backward[at(layer) + 1] - table->backward[at(layer)]);
+      for_each_table(prices_, candidate, micro_batch_, [&](const StageTable& table) {
+        for (int layer = begin; layer < end; ++layer)
+          visit(layer, table.time(layer, layer + 1), table.backward[at(layer) + 1] - table.backward[at(layer)]);
+      });
   };
   backward_ = 0.5;
   each_layer(1, layers_ - 1, [&](int, double time, double backward) {

@@ -33,6 +33,17 @@ struct StageCandidate {
 
 /// The degrees of a pool at one micro-batch size, with the min times of their stages.
 std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t pool, int micro_batch);
+/// Visits the tables of a candidate's stages, those where all ranks of the node compute and those where only its own
+/// do.
+template <class Visit>
+void for_each_table(StagePrices& prices, const StageCandidate& candidate, int micro_batch, Visit visit) {
+  const SearchSpace& space = prices.space();
+  for (const StageChoice& choice : space.choices)
+    for (const int busy_ranks : {0, candidate.tensor_parallel})
+      if (const StageTable* table = prices.table(space.pools[candidate.pool].type, candidate.tensor_parallel,
+                                                 micro_batch, choice, busy_ranks))
+        visit(*table);
+}
 void find_boundaries(StagePrices& prices, std::vector<StageCandidate>& candidates, int micro_batch);
 
 /// Stages that a pipeline may have: element candidate x layers + first is the furthest last layer of those that begin
