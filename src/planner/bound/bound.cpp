@@ -1,7 +1,6 @@
 #include "planner/bound/bound.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <iterator>
 #include <memory>
@@ -9,6 +8,7 @@
 
 #include "core/worker_threads.hpp"
 #include "planner/bound/bound_work.hpp"
+#include "planner/bound/branching.hpp"
 #include "planner/bound/device_value.hpp"
 #include "planner/bound/least_scores.hpp"
 #include "planner/bound/pricing.hpp"
@@ -21,8 +21,7 @@ namespace {
 
 using simulator::most_above_event_driven;
 
-constexpr std::size_t max_exhaustive_pools = 4;  // up to here plans are told apart by the pools of whole pipelines
-constexpr int max_rounds = 16;                   // of prices that are tried for a branch before it is split
+constexpr int max_rounds = 16;           // of prices that are tried for a branch before it is split
 constexpr double refuting = 1.0 - 1e-9;  // of the batch: a plan that just processes it must not be lost by rounding
 // Labels price branches in which the max number of pipelines is no more than this times the min one. With 1.5, branches
 // that have to be split first cost no labels; with 2, all are priced by them. With 1.1, 1.5 and 2, the gaps are 22, 22
@@ -36,26 +35,12 @@ constexpr double precision = 0.001;
 constexpr double target_ratio = 1.25;
 constexpr int targets = 40;
 // Branches are split no further than this.
-constexpr double narrow_deadlines = 1.002;
-constexpr double narrow_pipelines = 1.01;
-constexpr double narrow_reductions = 0.002;  // of the deadline
-constexpr double narrow_reductions_of_zones = 0.05;
-constexpr std::size_t first_split_layers = 3;  // told apart by their holders before all else
 // Branches that are looked at together, by a thread each if there are so many: fixed, so that the bound is the same for
 // any number of threads.
 constexpr std::size_t branches_at_once = 4;
 constexpr std::size_t max_hints = 24;
 
 constexpr int halving = 3;  // targets, to about half the share below the best plan
-
-/// Plans of one Branch that take between two times.
-struct OpenBranch {
-  std::size_t family = 0;
-  Branch plans;
-  double shortest = 0.0;
-  double longest = 0.0;
-  DualPrices prices{};  ///< sure prices of the branch that this one was split from; empty: not yet tried
-};
 
 /// State of one thread.
 struct Worker {
@@ -90,9 +75,7 @@ class Bounder {
       latest_ = std::min(latest_, most_above_event_driven * limits.wall_time->value() / *request_.iterations);
     for (const DevicePool& pool : space_.pools) cheapest_ = std::min(cheapest_, pool.price.value() / 3600.0);
     least_ = least_scores(workers_.front()->pricing, space_, request_.job.global_batch);
-    layers_ = prices.layers();
-    order_layers();
-    make_families();
+    branching_.emplace(pricing, space_, by_money());
     if (stopped()) return;  // what was stopped half-way is no bound
     min_ = least_.time;
     if (request_.objective == Objective::cost) min_ = least_.usd;
@@ -175,51 +158,6 @@ class Bounder {
   [[nodiscard]] bool stopped() const { return stop_ && stop_(); }
   [[nodiscard]] double target(int index) const { return best_ / (1.0 + precision * std::pow(target_ratio, index)); }
 
-  struct Family {
-    std::vector<std::size_t> pure;  // pools of whole pipelines
-    bool across = false;            // there are pipelines across pools, too
-    bool one_pool = false;          // all devices are in the pure pool
-    bool by_holders = false;        // branches say instead where some layers are held; `pure`: where they may be
-    int zone = -1;                  // all devices are in this one
-    bool is_any = false;            // holds the branches of all later families, as long as they are not told apart
-  };
-
-  /// Pools that hold every layer.
-  std::vector<std::size_t> linked(const Family& family) const {
-    return family.is_any || family.by_holders || pricing().interleaves() ? std::vector<std::size_t>{} : family.pure;
-  }
-
-  void make_families() {
-    const std::size_t count = space_.pools.size();
-    const bool across = pricing().any_across();
-    std::vector<std::size_t> all;
-    for (std::size_t p = 0; p < count; ++p) all.push_back(p);
-    if (pricing().interleaves()) {
-      families_.push_back({.pure = all, .across = across});
-      return;
-    }
-    if (count > max_exhaustive_pools) {
-      for (std::size_t zone = 0; zone < pricing().zones(); ++zone) {
-        std::vector<std::size_t> here;
-        for (const std::size_t p : all)
-          if (pricing().zone(p) == zone) here.push_back(p);
-        if (here.size() == 1)
-          families_.push_back({.pure = here, .one_pool = true});
-        else
-          families_.push_back({.pure = here, .across = across, .by_holders = true, .zone = static_cast<int>(zone)});
-      }
-      families_.push_back({.pure = all, .across = across, .by_holders = true});
-      return;
-    }
-    if (count > 1) families_.push_back({.pure = all, .across = across, .is_any = true});
-    for (std::size_t bits = across ? 0 : 1; bits < std::size_t{1} << count; ++bits) {
-      Family family{.pure = {}, .across = across, .one_pool = !across && std::has_single_bit(bits)};
-      for (std::size_t p = 0; p < count; ++p)
-        if (bits >> p & 1) family.pure.push_back(p);
-      families_.push_back(std::move(family));
-    }
-  }
-
   [[nodiscard]] bool by_money() const {
     return request_.objective != Objective::throughput || request_.limits.cost || request_.limits.node_hours;
   }
@@ -251,22 +189,7 @@ class Bounder {
     for (const auto& worker : workers_) worker->last_prices = {};
     const double shortest = by_money() ? least_.time : 0.0;
     const int max_count = std::min(request_.job.global_batch, max_devices_);
-    std::vector<OpenBranch> open;
-    for (std::size_t f = 0; f < families_.size(); ++f) {
-      if (f > 0 && families_.front().is_any) break;
-      const auto pinned = request_.pins.data_parallel;
-      for (int min_count = 1; min_count <= max_count; min_count *= 2) {
-        const Family& family = families_[f];
-        Branch plans{.pure = linked(family),
-                     .holders = std::vector<int>(family.zone < 0 ? 0 : static_cast<std::size_t>(layers_), family.zone),
-                     .one_pool = family.one_pool,
-                     .min_pipelines = pinned.value_or(min_count),
-                     .max_pipelines = pinned.value_or(std::min(max_count, 2 * min_count - 1))};
-        if (plans.max_pipelines <= max_count)
-          open.push_back({.family = f, .plans = std::move(plans), .shortest = shortest, .longest = longest});
-        if (pinned) break;
-      }
-    }
+    std::vector<OpenBranch> open = branching_->all(max_count, request_.pins.data_parallel, shortest, longest);
     // The branch that was not refuted last time is tried first: if it is not refuted again, this ends at once.
     if (unresolved_) {
       OpenBranch again = *unresolved_;
@@ -317,7 +240,7 @@ class Bounder {
 
   void look_at(Worker& worker, Look& look, double score) const {
     look.is_refuted = !possible(worker, look.branch, score);
-    if (!look.is_refuted) split(worker.pricing, look.branch, look.branches);
+    if (!look.is_refuted) branching_->split(worker.pricing, look.branch, look.branches);
   }
 
   void note_hints(OpenBranch branch, double score) {
@@ -326,88 +249,6 @@ class Bounder {
     worker.pricing.note_hints(&hints_);
     possible(worker, branch, score);
     worker.pricing.note_hints(nullptr);
-  }
-
-  /// Splits by the zones that hold the layer.
-  void split_by_holder(const OpenBranch& branch, int layer, std::vector<OpenBranch>& open) const {
-    for (int holder = Branch::several; holder < static_cast<int>(pricing().zones()); ++holder) {
-      OpenBranch child = branch;
-      child.plans.holders.resize(static_cast<std::size_t>(layers_), Branch::unknown);
-      child.plans.holders[static_cast<std::size_t>(layer)] = holder;
-      // Plans of one zone are a family of their own.
-      if (holder >= 0 && std::all_of(child.plans.holders.begin(), child.plans.holders.end(),
-                                     [&](int other) { return other == holder; }))
-        continue;
-      open.push_back(std::move(child));
-    }
-  }
-
-  /// The first and last layer, then middles of what lies between.
-  void order_layers() {
-    split_layers_ = {0};
-    if (layers_ > 1) split_layers_.push_back(layers_ - 1);
-    for (int branches = 2; branches < 2 * layers_; branches *= 2)
-      for (int i = 1; i < branches; i += 2)
-        if (const int layer = (layers_ - 1) * i / branches;
-            std::find(split_layers_.begin(), split_layers_.end(), layer) == split_layers_.end())
-          split_layers_.push_back(layer);
-  }
-
-  /// Splits into two, where the branch is widest for what that costs the bound; into none when it is narrow.
-  void split(PricingProblem& pricing, const OpenBranch& branch, std::vector<OpenBranch>& open) const {
-    const Branch& plans = branch.plans;
-    if (families_[branch.family].is_any) {
-      for (std::size_t f = branch.family + 1; f < families_.size(); ++f) {
-        OpenBranch child = branch;
-        child.family = f;
-        child.plans.pure = linked(families_[f]);
-        child.plans.one_pool = families_[f].one_pool;
-        open.push_back(std::move(child));
-      }
-      return;
-    }
-    std::size_t told = 0;
-    if (families_[branch.family].by_holders) {
-      while (told < split_layers_.size() && !plans.holders.empty() &&
-             plans.holders[static_cast<std::size_t>(split_layers_[told])] != Branch::unknown)
-        ++told;
-      if (told < first_split_layers) {
-        split_by_holder(branch, split_layers_[told], open);
-        return;
-      }
-    }
-    OpenBranch low = branch;
-    OpenBranch high = branch;
-    const double deadlines = by_money() ? branch.longest / branch.shortest : 1.0;
-    const double pipelines = (plans.max_pipelines + 1.0) / plans.min_pipelines;
-    const double largest = pricing.longest_reduction(plans);
-    const double up_to = std::min(plans.reduction_up_to, std::max(largest, plans.reduction_over));
-    const double reductions = plans.max_pipelines < 2 || up_to <= plans.reduction_over
-                                  ? 0.0
-                                  : (up_to - plans.reduction_over) / branch.longest;
-    const double by_deadlines = deadlines > narrow_deadlines ? std::log(deadlines) / 1.0 : 0.0;
-    const double by_pipelines =
-        plans.max_pipelines > plans.min_pipelines && pipelines > narrow_pipelines ? std::log(pipelines) / 3.0 : 0.0;
-    const double narrow = families_[branch.family].by_holders ? narrow_reductions_of_zones : narrow_reductions;
-    const double by_reductions = reductions > narrow ? reductions / 1.5 : 0.0;
-    if (by_deadlines <= 0.0 && by_pipelines <= 0.0 && by_reductions <= 0.0) {
-      if (families_[branch.family].by_holders && told < split_layers_.size())
-        split_by_holder(branch, split_layers_[told], open);
-      return;
-    }
-    if (by_deadlines >= by_pipelines && by_deadlines >= by_reductions) {
-      low.longest = high.shortest = std::sqrt(branch.longest * branch.shortest);
-    } else if (by_pipelines >= by_reductions) {
-      const int middle =
-          std::clamp(static_cast<int>(std::sqrt(static_cast<double>(plans.min_pipelines) * plans.max_pipelines)),
-                     plans.min_pipelines, plans.max_pipelines - 1);
-      low.plans.max_pipelines = middle;
-      high.plans.min_pipelines = middle + 1;
-    } else {
-      low.plans.reduction_up_to = high.plans.reduction_over = 0.5 * (plans.reduction_over + up_to);
-    }
-    open.push_back(low);
-    open.push_back(high);
   }
 
   /// Whether the devices could process the batch, for the money that a plan of this score may cost. The branch keeps
@@ -543,7 +384,7 @@ class Bounder {
   template <class ValueOf>
   bool raise(PricingProblem& pricing, const OpenBranch& branch, DualPrices& prices, ValueOf value_of,
              RestrictedMaster& master) const {
-    const Family& family = families_[branch.family];
+    const Family& family = branching_->family_of(branch);
     const double deadline = branch.longest;
     ViolatedColumn violated;
     for (const std::size_t p : family.pure) {
@@ -581,14 +422,12 @@ class Bounder {
   WorkerThreads threads_;
   std::vector<std::unique_ptr<Worker>> workers_;
   int max_devices_ = 1;
-  int layers_ = 1;
   double latest_ = infinity;
   LeastScores least_;
-  double cheapest_ = infinity;     // USD per second of a device
-  std::vector<int> split_layers_;  // in the order in which branches are split by their holders
+  double cheapest_ = infinity;  // USD per second of a device
   std::uint64_t limit_ = 0;
   bool out_of_work_ = false;  // the last target was given up for lack of work
-  std::vector<Family> families_;
+  std::optional<Branching> branching_{};
   std::optional<OpenBranch> unresolved_;
   std::vector<Hint> hints_;
 };

@@ -9,7 +9,7 @@
 //   (restricted_master.cpp). The next prices tried lie between those and prices that are sure. Any prices are valid,
 //   better ones only prove more.
 // - Branches: the pools that hold whole pipelines or, where there are many pools, the zones that hold some layers;
-//   ranges of R, of the longest reduction of a first stage, and of T (bound.cpp).
+//   ranges of R, of the longest reduction of a first stage, and of T (branching.hpp).
 // - Pipelines of one stage are treated exactly, all others by ranges of their numbers of micro-batches and slowest
 //   stages (pricing.cpp), with a dynamic program over the layers for the min price of stages none of which is slower
 //   (stages.cpp).
