@@ -141,12 +141,15 @@ void write_companions(Script& script, const SbatchRequest& request) {
   script.line(fmt::format("most_nodes={}", request.elastic->most));
   script.line(
       fmt::format("companion_script={}", shell_quote((request.run_directory / companion_script_name).string())));
-  script.text(R"bash(# Nodes that the job had at its start and has lost
+  script.text(R"bash(# What squeue calls the job's nodes. Fails where slurmctld does not answer
+own_nodes() {
+  local now
+  now=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N) && [[ -n $now ]] && echo "$now"
+}
+# Nodes that the job had at its start and are not among those that it has now ($1: own_nodes())
 note_lost_nodes() {
   local node now
-  now=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N) || return 0
-  if [[ -z $now ]]; then return 0; fi # slurmctld does not answer
-  now=" $(scontrol show hostnames "$now" | tr '\n' ' ')" || return 0
+  now=" $(scontrol show hostnames "$1" | tr '\n' ' ')" || return 0
   for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
     if [[ $now != *" $node "* && ! -e $elastic/left-out/$node ]]; then
       echo 'it failed in the job of the training' >"$elastic/left-out/$node"
@@ -183,7 +186,7 @@ note_unknown_nodes() {
     echo "# there is no node $name, which $elastic/exclude names" >&2
   done < <(tr --squeeze-repeats '[:space:]' '\n' 2>/dev/null <"$elastic/exclude")
 }
-# How many nodes train or will train: of the job ($1, what squeue calls them) those that are fit and not excluded, and of
+# How many nodes train or will train: of the job ($1: own_nodes()) those that are fit and not excluded, and of
 # its companions ($2, a line each: job, state, node) all that have no node yet or one that is not excluded
 count_nodes() {
   local node job number=0 out=" ${left//$'\n'/ } "
@@ -207,10 +210,10 @@ keep_out_of() {
 keep_companions() {
   local own theirs left missing nodes nodes_before='' job period=30
   while true; do
-    note_lost_nodes
-    if own=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N) && [[ -n $own ]] &&
+    if own=$(own_nodes) &&
       theirs=$(squeue --noheader --me --array --name="$companions" --states=PENDING,CONFIGURING,RUNNING --format='%F %T %N') &&
       left=$(left_by_training); then
+      note_lost_nodes "$own"
       note_unknown_nodes
       nodes=$(kept_out)
       if [[ $nodes != "$nodes_before" ]]; then keep_out_of "$theirs" "$nodes"; fi
@@ -361,7 +364,7 @@ trap end TERM USR2
   done
   kill "$ranks" 2>/dev/null || true
   scancel --me --name="$companions" 2>/dev/null || true
-  note_lost_nodes
+  if own=$(own_nodes); then note_lost_nodes "$own"; fi
 fi
 
 # What was lost, for whoever reads the end of the log

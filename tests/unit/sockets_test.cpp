@@ -351,6 +351,27 @@ TEST(Sockets, MembersThatDoNotFindTheNewCoordinatorAreLostToIt) {
             (std::vector<std::string>{"lost: has gone away", "lost: did not find the new controller"}));
 }
 
+TEST(Sockets, ASpareWaitsLongerThanItsTimeoutAndLeavesWhenTheJobEndsAsItsConnectionDoes) {
+  auto coordinator = coordinator_for(2);
+  std::atomic<bool> is_over = false;
+  const auto joined = Member::join(coordinator->addresses(), {.timeout = Seconds(0.1),
+                                                              .find_coordinator = [] { return Addresses(); },
+                                                              .is_job_over = [&] { return is_over.load(); },
+                                                              .silence = Seconds(30.0)});
+  ASSERT_TRUE(joined);
+  std::thread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_EQ((*joined)->why_broken(), "");
+    is_over = true;
+    coordinator.reset();
+  });
+  const auto begun = (*joined)->begin_epoch();
+  end.join();
+  ASSERT_FALSE(begun);
+  EXPECT_EQ(begun.error().what, "the job has ended");
+  EXPECT_EQ((*joined)->dismissal(), Dismissal::over);
+}
+
 TEST(Sockets, AChangeIsMadeWhenAllHaveAskedForIt) {
   Recorder recorder(2, 3);
   const auto coordinator = coordinator_with({.policy = &recorder});

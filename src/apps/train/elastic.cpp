@@ -112,6 +112,7 @@ class ElasticRank {
              .zone = *options_.zone,
              .find_coordinator = [this] { return elastic::find_controller(folder_); },
              .search = timeout_,
+             .is_job_over = [this] { return elastic::is_training_done(folder_); },
              .end_after_dismissal = Seconds(end_after_dismissal_s),
              .silence = Seconds(controller_silence_s)});
         if (member) return member;

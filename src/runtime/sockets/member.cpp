@@ -155,18 +155,24 @@ struct Member::State {
     }
   }
 
-  /// Looks for the coordinator that has replaced the lost one, and tells it what the lost one knew of this member.
-  /// Returns false if there is none.
+  /// Looks for the coordinator that has replaced the lost one, and tells it what the lost one knew of this member; if
+  /// the job has ended, this member is dismissed instead. Returns false if neither is the case.
   bool come_back(std::unique_lock<std::mutex>& lock) {
     if (!settings.find_coordinator) return false;
     const auto deadline = Clock::now() + std::chrono::duration<double>(settings.search.value());
     while (Clock::now() < deadline && !ended) {
       lock.unlock();
-      const Addresses addresses = settings.find_coordinator();
+      const bool is_over = settings.is_job_over && settings.is_job_over();
+      const Addresses addresses = is_over ? Addresses() : settings.find_coordinator();
       auto socket = addresses.empty() ? Result<Socket>(fail(ErrorCode::unavailable, "nobody"))
                                       : connect_to(addresses, Seconds(0.2));
-      if (!socket) ::poll(nullptr, 0, 50);
+      if (!socket && !is_over) ::poll(nullptr, 0, 50);
       lock.lock();
+      if (is_over) {
+        dismissal = Dismissal::over;
+        breaks("the job has ended");
+        return true;
+      }
       if (!socket) continue;
       frames = std::make_unique<Frames>(*std::move(socket));
       heard = Clock::now();
@@ -416,7 +422,9 @@ Result<void> Member::begin_epoch(const std::string& why) {
     const auto is_over = [&] {
       return state.next_epoch.has_value() || state.is_alone || state.dismissal != Dismissal::none;
     };
-    if (!state.changed.wait_for(lock, std::chrono::duration<double>(state.settings.timeout.value()), is_over))
+    if (state.settings.silence.value() > 0.0)
+      state.changed.wait(lock, is_over);
+    else if (!state.changed.wait_for(lock, std::chrono::duration<double>(state.settings.timeout.value()), is_over))
       return fail(ErrorCode::unavailable,
                   fmt::format("no epoch began for {:g} s: ranks are missing", state.settings.timeout.value()),
                   "raise --timeout if they start that slowly");

@@ -19,7 +19,8 @@ namespace sailor::runtime {
 struct MemberSettings {
   std::string program = "sailor-train";  ///< for messages
   int rank = -1;                         ///< in the first epoch; -1: any
-  Seconds timeout{600.0};                ///< of every wait for another rank, and for an epoch to begin
+  Seconds timeout{600.0};                ///< of every wait for another rank, and for an epoch to begin if there is no
+                                         ///< limit for the coordinator's silence
   Seconds connecting{60.0};              ///< limit for the attempts of join(), if less than the timeout
   Seconds heartbeat{7.5};                ///< interval of its heartbeats
   std::string host{};                    ///< of its node; empty: the machine's own name
@@ -29,10 +30,15 @@ struct MemberSettings {
   /// have replaced the one that died. Null: a lost coordinator does not come back.
   std::function<Addresses()> find_coordinator{};
   Seconds search{60.0};  ///< limit for the search for a lost coordinator
+  /// Returns whether the job has ended, for members that find nobody where the coordinator was: they are dismissed
+  /// (over) then. Null: unknown.
+  std::function<bool()> is_job_over{};
   /// A process that the coordinator has dismissed, but whose main thread hangs and does not notice, is ended after this
   /// time; 0: never.
   Seconds end_after_dismissal{};
-  Seconds silence{0.0};  ///< a coordinator that is silent for longer is lost; 0: no limit
+  /// A coordinator that is silent for longer is lost; 0: no limit. With a limit, epochs may begin as late as it likes:
+  /// a member may wait as a spare for as long as the job takes.
+  Seconds silence{0.0};
 };
 
 class Member {
