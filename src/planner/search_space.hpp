@@ -34,10 +34,11 @@ struct NodeSize {
 struct DevicePool {
   std::string gpu;
   std::string zone;
-  std::vector<NodeSize> nodes;  ///< largest first
-  UsdPerHour price{};           ///< of one device
-  Bytes memory{};               ///< of one device, usable by a plan; infinite when not known
-  Bytes base{};                 ///< part of `memory` that a process takes before its first tensor
+  std::vector<std::string> merged_zones{};  ///< in whose place `zone` stands (bound/merged_zones.hpp); empty: itself
+  std::vector<NodeSize> nodes;              ///< largest first
+  UsdPerHour price{};                       ///< of one device
+  Bytes memory{};                           ///< of one device, usable by a plan; infinite when not known
+  Bytes base{};                             ///< part of `memory` that a process takes before its first tensor
   std::vector<int> tensor_parallel;
   std::size_t type = 0;  ///< index into SearchSpace::types
 

@@ -101,8 +101,13 @@ StagePrices::StagePrices(const Request& request, const SearchSpace& space, const
   for (int layer = 0; layer < layers(); ++layer)
     summed_.push_back(summed_.back() + exchanged * parameters(layer, layer + 1));
   for (const DevicePool& pool : space.pools) {
-    const auto known = prices_.place_of({.layers = {0, env.model.layers()}, .gpu = pool.gpu, .zone = pool.zone});
-    pools_.push_back(known ? *known : 0);  // make_search_space() keeps only pools that are known
+    std::vector<std::uint32_t>& places = places_.emplace_back();
+    const auto add = [&](const std::string& zone) {
+      const auto known = prices_.place_of({.layers = {0, env.model.layers()}, .gpu = pool.gpu, .zone = zone});
+      places.push_back(known ? *known : 0);  // make_search_space() keeps only pools that are known
+    };
+    if (pool.merged_zones.empty()) add(pool.zone);
+    for (const std::string& zone : pool.merged_zones) add(zone);
   }
 }
 
@@ -144,7 +149,7 @@ bool StagePrices::add_exchanges(simulator::LayerTable& layers, std::size_t type,
   Stage stage;
   stage.tensor_parallel = tensor_parallel;
   const auto exchanges =
-      prices_.make_exchanges(layers, {.place = pools_[static_cast<std::size_t>(pool - space_.pools.begin())],
+      prices_.make_exchanges(layers, {.place = places_[static_cast<std::size_t>(pool - space_.pools.begin())].front(),
                                       .groups = parts_of(plan, stage, node).groups,
                                       .busy_ranks = std::max(1, node)});
   if (!exchanges) return false;
@@ -168,25 +173,30 @@ BoundaryCost StagePrices::boundary(std::size_t from, int from_tensor_parallel, s
                             static_cast<std::uint64_t>(micro_batch) << 1 | static_cast<std::uint64_t>(one_node);
   const auto [entry, is_new] = boundaries_.try_emplace(key);
   if (!is_new) return entry->second;
-  const auto& price =
-      prices_.boundary(pools_[from], from_tensor_parallel, pools_[to], to_tensor_parallel,
-                       one_node ? simulator::Reach::node : simulator::Reach::leaf, Bytes(message(micro_batch)));
-  if (price)
-    entry->second = {price->times.forward.value(), price->times.backward.value()};
-  else
-    entry->second = {infinity, infinity};
-  return entry->second;
+  BoundaryCost& least = entry->second = {infinity, infinity};
+  for_each_link(from, to, one_node, [&](std::uint32_t a, std::uint32_t b) {
+    const auto& price =
+        prices_.boundary(a, from_tensor_parallel, b, to_tensor_parallel,
+                         one_node ? simulator::Reach::node : simulator::Reach::leaf, Bytes(message(micro_batch)));
+    if (!price) return;
+    least.forward = std::min(least.forward, price->times.forward.value());
+    least.backward = std::min(least.backward, price->times.backward.value());
+  });
+  return least;
 }
 
 double StagePrices::reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node,
                               double amount) {
   replicas *= space_.context_parallel;
   if (replicas < 2 || amount <= 0.0) return 0.0;
-  const auto time = prices_.all_reduce_time(pools_[from], pools_[to], ranks, rings, replicas,
-                                            one_node ? simulator::Reach::node : simulator::Reach::leaf, Bytes(amount));
-  if (!time) return infinity;
+  double least = infinity;
+  for_each_link(from, to, one_node, [&](std::uint32_t a, std::uint32_t b) {
+    const auto time = prices_.all_reduce_time(
+        a, b, ranks, rings, replicas, one_node ? simulator::Reach::node : simulator::Reach::leaf, Bytes(amount));
+    if (time) least = std::min(least, time->time.value());
+  });
   const double rate = env_.framework.reduction_rate.value();
-  return time->time.value() + (rate > 0.0 ? amount / rate : 0.0);
+  return least + (rate > 0.0 ? amount / rate : 0.0);
 }
 
 std::size_t StagePrices::SumKeyHash::operator()(const SumKey& key) const {

@@ -79,7 +79,8 @@ std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simula
 /// Bytes per parameter that replicas exchange at the end of an iteration, under the sharding of the space with least.
 double min_exchanged(const SearchSpace& space, const simulator::StateBytes& state);
 
-/// Caches what it looked up; for one thread at a time. The arguments must outlive it.
+/// Caches what it looked up; for one thread at a time. The arguments must outlive it. Where a pool has devices of
+/// several zones, messages and reductions take what they take between those two zones that are quickest.
 class StagePrices {
  public:
   StagePrices(const Request& request, const SearchSpace& space, const simulator::Environment& env);
@@ -142,6 +143,13 @@ class StagePrices {
   };
   /// Adds the messages of context and expert parallelism to a table's times. False if no link is known.
   bool add_exchanges(simulator::LayerTable& layers, std::size_t type, int tensor_parallel, int node);
+  /// Calls `use(a, b)` with the places that a message or reduction between two pools may lie at.
+  template <class Use>
+  void for_each_link(std::size_t from, std::size_t to, bool one_node, Use use) const {
+    for (const std::uint32_t a : places_[from])
+      for (const std::uint32_t b : places_[to])
+        if (!one_node || from != to || a == b) use(a, b);
+  }
   /// Bytes of a micro-batch between stages, of one tensor-parallel group.
   [[nodiscard]] double message(int micro_batch) const;
 
@@ -149,7 +157,7 @@ class StagePrices {
   const SearchSpace& space_;
   const simulator::Environment& env_;
   simulator::PriceList prices_;
-  std::vector<std::uint32_t> pools_;  // of prices_, by pool
+  std::vector<std::vector<std::uint32_t>> places_;  // of prices_, by pool
   simulator::StateBytes state_;
   std::vector<OptimizerSharding> lightest_;  // no sharding of the space needs less memory than all of these
   std::vector<double> summed_;               // gradients of layers [0, i), of all ranks of a group together

@@ -72,7 +72,7 @@ class Balancer {
           high = slowest();
           best = stages_;
         } else {
-          low = std::max(low, middle);
+          low = std::max(low, next_);
         }
       }
       return best;
@@ -123,20 +123,32 @@ class Balancer {
     return infinity;
   }
 
-  /// From the last stage on, each gets as many layers as it can take; those before it keep at least one each.
+  /// From the last stage on, each gets as many layers as it can take; those before it keep at least one each. Up to
+  /// next_ seconds the division is the same.
   bool divide(double most) {
+    next_ = infinity;
     int last = prices_.layers();
     for (std::size_t i = stages_.size(); i-- > 0;) {
       const int before = static_cast<int>(i);
-      int first = last;
       StageChoice how;
       StageChoice found;
-      while (first > before && (i > 0 || first > 0)) {
-        const double taken = time(i, first - 1, last, how);
-        if (taken > most || taken == infinity) break;
+      const auto takes = [&](int from) {
+        const double taken = time(i, from, last, how);
+        if (taken > most || taken == infinity) {
+          next_ = std::min(next_, taken);
+          return false;
+        }
         found = how;
-        --first;
+        return true;
+      };
+      // More layers take longer and need more memory; only the first stage of a pipeline keeps no input.
+      int first = last;
+      int low = std::max(before, 1) - 1;  // what it does not take, as far as is known
+      while (first - low > 1) {
+        const int middle = (first + low) / 2;
+        (takes(middle) ? first : low) = middle;
       }
+      if (i == 0 && first == 1 && takes(0)) first = 0;
       if (first == last || (i == 0 && first != 0)) return false;
       stages_[i].first = first;
       stages_[i].last = last;
@@ -173,6 +185,7 @@ class Balancer {
   std::vector<std::vector<std::pair<StageChoice, const StageTable*>>> tables_;
   std::vector<double> outside_;  // time of a stage in messages, per micro-batch
   bool limited_ = false;         // only one micro-batch in flight
+  double next_ = infinity;       // of the last division: min time of a stage with a layer more
 };
 
 }  // namespace

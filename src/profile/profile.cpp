@@ -241,6 +241,8 @@ Profile::Profile(ProfileData data) : data_(std::move(data)) {
     measured.points[row.message.value()] = row.time.median.value();
     measured.error = std::max(measured.error, row.time.relative_error());
   }
+  known_sends_ = name_links(LinkOperation::send_receive);
+  known_all_reduces_ = name_links(LinkOperation::all_reduce);
 }
 
 Origin Profile::origin_of(int session) const {
@@ -385,7 +387,7 @@ const Profile::Link* Profile::find_link(const LinkKey& wanted, LinkKey* found) c
   return best;
 }
 
-std::string Profile::known_links(LinkOperation operation) const {
+std::string Profile::name_links(LinkOperation operation) const {
   std::set<std::string> present;
   for (const auto& [route, links] : links_) {
     const auto& [from, to, scope, known_operation] = route;
@@ -456,7 +458,7 @@ Result<Profile::SendRoute> Profile::send_route(const LinkEnd& from, const LinkEn
   return fail(ErrorCode::not_found,
               fmt::format("the profile has no send_receive between {}{} and {}{}, {} (there: {})", from.gpu,
                           zones ? " in " + from.zone : "", to.gpu, zones ? " in " + to.zone : "", to_string(scope),
-                          known_links(LinkOperation::send_receive)),
+                          known_sends_),
               links_advice(std::nullopt));
 }
 
@@ -502,8 +504,7 @@ Result<Profile::AllReduceRoute> Profile::all_reduce_route(const LinkEnd& from, c
   if (const auto route = find_all_reduce_route(from, to, scope, ranks, rings)) return *route;
   return fail(ErrorCode::not_found,
               fmt::format("the profile has no all_reduce or send_receive between {} and {}, {} (there: {}; {})",
-                          from.gpu, to.gpu, to_string(scope), known_links(LinkOperation::all_reduce),
-                          known_links(LinkOperation::send_receive)),
+                          from.gpu, to.gpu, to_string(scope), known_all_reduces_, known_sends_),
               links_advice(std::nullopt));
 }
 

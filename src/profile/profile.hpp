@@ -185,7 +185,8 @@ class Profile {
   [[nodiscard]] const Link* find_link(const LinkKey& wanted, LinkKey* found = nullptr) const;
   /// Ranks that share the bandwidth of the link's curve.
   [[nodiscard]] static int senders(const Link& link, const LinkEnd& from, LinkScope scope);
-  [[nodiscard]] std::string known_links(LinkOperation operation) const;
+  /// Names the first links with this operation, for messages.
+  [[nodiscard]] std::string name_links(LinkOperation operation) const;
   [[nodiscard]] LayerRows::Found find_memory(const LayerKey& key) const {
     return find_memory(key, key.kind, key.first_layer);
   }
@@ -200,7 +201,9 @@ class Profile {
   LayerRows memory_;
   std::map<std::string, std::map<std::string, std::set<Precision>>> precisions_;  // of the times, by model and GPU
   std::map<LinkRoute, Links> links_;
-  std::set<std::string> zones_;  // zones that a link names
+  std::set<std::string> zones_;    // zones that a link names
+  std::string known_sends_;        // name_links(): where a link is missing, it is asked for again and again
+  std::string known_all_reduces_;  // the same
 };
 
 class Profile::SendRoute {

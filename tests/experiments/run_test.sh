@@ -168,6 +168,11 @@ planner_laws() {
   run python3 "$experiments/planner_laws.py" --small --random 3 --goal throughput --law type zone space
   prints 'space ' 'zone '
 }
+planner_gaps() {
+  needs python3
+  run python3 "$experiments/planner_gaps.py" --prove --only 'fig7, 32' "$build_dir/bin/sailor-plan"
+  prints 'fig7, 32 A100' ' plans '
+}
 planner_quality() {
   needs python3
   run python3 "$experiments/planner_quality.py" 'row 0'

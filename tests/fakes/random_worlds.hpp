@@ -153,7 +153,8 @@ struct PlannerWorld {
   }
 
   void make_cluster(const WorldSize& size, int zones) {
-    static const std::vector<std::string> zone_names{"a", "b"};
+    std::vector<std::string> zone_names{"a", "b"};
+    if (zones > 2) zone_names.emplace_back("c");
     const int all = std::max(1, size.gpus - *rc::gen::element(0, 0, 0, 1, 1, 2, 3, 5));
     for (int left = all; left > 0;) {
       const int each = std::min(left, *rc::gen::element(1, 1, 2, 2, 3, 4));
@@ -177,11 +178,13 @@ struct PlannerWorld {
         if (*rc::gen::arbitrary<bool>()) row.prices.emplace_back(gpu, UsdPerHour(*rc::gen::element(0.4, 1.5, 4.0)));
       cluster.zones.push_back(row);
     }
-    cluster.links.push_back({.from = "a",
-                             .to = "b",
-                             .bandwidth = BytesPerSecond(*rc::gen::element(1e5, 1e6, 1e7)),
-                             .latency = Seconds(*rc::gen::element(0.01, 0.3)),
-                             .egress_usd_per_byte = *rc::gen::element(0.0, 0.0, 1e-11, 1e-9)});
+    for (std::size_t a = 0; a < zone_names.size(); ++a)
+      for (std::size_t b = a + 1; b < zone_names.size(); ++b)
+        cluster.links.push_back({.from = zone_names[a],
+                                 .to = zone_names[b],
+                                 .bandwidth = BytesPerSecond(*rc::gen::element(1e5, 1e6, 1e7)),
+                                 .latency = Seconds(*rc::gen::element(0.01, 0.3)),
+                                 .egress_usd_per_byte = *rc::gen::element(0.0, 0.0, 1e-11, 1e-9)});
   }
 
   void make_framework() {

@@ -430,6 +430,22 @@ RC_GTEST_PROP(FullSearch, BoundOfManyPlacesIsNeverBetterForTheUserThanWhatIsPoss
   check_bound(world, 5);
 }
 
+// Zones that are close to each other count as one in some relaxations.
+RC_GTEST_PROP(FullSearch, BoundOfMergedZonesIsNeverBetterForTheUserThanWhatIsPossible, ()) {
+  PlannerWorld world({.gpus = 6, .types = 1, .layers = 3, .zones = 3, .global_batch = 4});
+  NodeGroup nodes = world.cluster.groups.front();
+  nodes.gpus_per_node = *rc::gen::element(1, 2);
+  nodes.count = 2 / nodes.gpus_per_node;
+  world.cluster.groups.clear();
+  for (const Zone& zone : world.cluster.zones) {
+    nodes.zone = zone.name;
+    world.cluster.groups.push_back(nodes);
+  }
+  RC_PRE(!world.allowed_micro_batches().empty());
+  make_small(world);
+  check_bound(world, 2);
+}
+
 /// The least score by the closed form of all interleaved plans of one pool whose pipelines are alike, with layers
 /// divided in every way.
 class InterleavedBruteForce {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "planner/bound/branching.hpp"
 #include "planner/bound/device_value.hpp"
 #include "planner/bound/least_scores.hpp"
+#include "planner/bound/merged_zones.hpp"
 #include "planner/bound/pricing.hpp"
 #include "planner/bound/restricted_master.hpp"
 #include "simulator/closed_form.hpp"
@@ -86,10 +88,13 @@ class Bounder {
   /// The score that is proved so far.
   [[nodiscard]] double proved() const { return min_; }
 
-  /// `enough`: a proved score from which on more is of no use.
-  double run(double enough) {
+  /// `known`: a score that is proved already; `enough`: one from which on more is of no use.
+  double run(const BoundWork& work_of_bound, double known, double enough) {
     enough_ = enough;
-    const BoundWork work_of_bound = bound_work(space_, request_.effort.prove);
+    if (known > min_) {
+      min_ = known;
+      while (proved_ > 0 && target(proved_ - 1) <= known) --proved_;
+    }
     try_targets(work_of_bound.first, false);
     // Then what is left is looked at with labels, which are tighter and dearer.
     if ((pricing().any_inside() || pricing().any_across()) && proved_ > 0) {
@@ -432,34 +437,85 @@ class Bounder {
   std::vector<Hint> hints_;
 };
 
+/// A part of the space with its relaxations, of which the best counts.
+class PartOfBound {
+ public:
+  /// `space`: none where the part is the whole.
+  PartOfBound(StagePrices& whole, const SearchSpace* space, double best, const std::function<bool()>& stop,
+              const std::function<void()>& progress)
+      : whole_(&whole) {
+    if (space != nullptr) own_prices_.emplace(whole.request(), *space, whole.env());
+    StagePrices& prices = own_prices_ ? *own_prices_ : whole;
+    for (SearchSpace& merged : merge_zones(prices)) {
+      Relaxation& coarse = relaxations_.emplace_back();
+      coarse.space = std::move(merged);
+      coarse.prices.emplace(whole.request(), *coarse.space, whole.env());
+      coarse.bounder.emplace(*coarse.prices, best, stop, progress);
+    }
+    relaxations_.emplace_back().bounder.emplace(prices, best, stop, progress);
+  }
+
+  [[nodiscard]] double proved() const {
+    double most = 0.0;
+    for (const Relaxation& relaxation : relaxations_) most = std::max(most, relaxation.bounder->proved());
+    return most;
+  }
+
+  double run(double enough) {
+    double known = proved();
+    for (Relaxation& relaxation : relaxations_)
+      known = std::max(known, relaxation.bounder->run(work_of(relaxation), known, enough));
+    return known;
+  }
+
+  /// Only of the part itself: pools of merged zones are none of the cluster.
+  std::vector<Hint> hints() && { return std::move(*relaxations_.back().bounder).hints(); }
+
+ private:
+  struct Relaxation {
+    std::optional<SearchSpace> space{};   ///< none: that of the part
+    std::optional<StagePrices> prices{};  ///< the same
+    std::optional<Bounder> bounder{};
+  };
+  /// What is allowed for the part is divided among its relaxations, but those of one or two pools, which are the
+  /// quickest to get on, have at least what they would have as spaces.
+  [[nodiscard]] BoundWork work_of(const Relaxation& relaxation) const {
+    BoundWork work = bound_work(prices().space(), prices().request().effort.prove);
+    work.first /= relaxations_.size();
+    work.with_labels /= relaxations_.size();
+    if (!relaxation.space || relaxation.space->pools.size() > 2) return work;
+    const BoundWork own = bound_work(*relaxation.space, prices().request().effort.prove);
+    return {.first = std::max(work.first, own.first), .with_labels = std::max(work.with_labels, own.with_labels)};
+  }
+  [[nodiscard]] const StagePrices& prices() const { return own_prices_ ? *own_prices_ : *whole_; }
+
+  StagePrices* whole_;
+  std::optional<StagePrices> own_prices_{};
+  std::deque<Relaxation> relaxations_;
+};
+
 }  // namespace
 
 Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop,
               const std::function<void(double)>& progress) {
   if (best == infinity || best <= 0.0 || (stop && stop())) return {};
-  struct Part {
-    std::optional<StagePrices> prices{};  ///< none: those of the whole space
-    std::optional<Bounder> bounder{};
-  };
   const std::vector<SearchSpace> spaces = split_for_bounds(prices.space(), prices.env().framework);
-  std::vector<Part> parts(spaces.size());
+  std::deque<PartOfBound> parts;
   const auto proved = [&] {
-    double least = infinity;
-    for (const Part& part : parts) least = std::min(least, part.bounder ? part.bounder->proved() : 0.0);
+    double least = parts.size() < spaces.size() ? 0.0 : infinity;
+    for (const PartOfBound& part : parts) least = std::min(least, part.proved());
     return least;
   };
-  const auto report = [&] {
+  const std::function<void()> report = [&] {
     if (progress) progress(proved());
   };
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (spaces.size() > 1) parts[i].prices.emplace(prices.request(), spaces[i], prices.env());
-    parts[i].bounder.emplace(parts[i].prices ? *parts[i].prices : prices, best, stop, report);
-  }
+  for (const SearchSpace& space : spaces)
+    parts.emplace_back(prices, spaces.size() > 1 ? &space : nullptr, best, stop, report);
   double enough = infinity;
   Relaxed relaxed;
-  for (Part& part : parts) {
-    enough = std::min(enough, part.bounder->run(enough));
-    std::vector<Hint> hints = std::move(*part.bounder).hints();
+  for (PartOfBound& part : parts) {
+    enough = std::min(enough, part.run(enough));
+    std::vector<Hint> hints = std::move(part).hints();
     std::move(hints.begin(), hints.end(), std::back_inserter(relaxed.hints));
   }
   relaxed.min_score = proved();

@@ -23,10 +23,12 @@ inline BoundWork usual_work(const SearchSpace& space) {
       return {.first = 32'000'000 + 16'000 * devices,
               .with_labels = std::min<std::uint64_t>(80'000'000, 12'000'000 + 64'000 * devices)};
     case 2:
-      return {.first = 15'000'000 + 70'000 * devices, .with_labels = 85'000'000 + 400'000 * devices};
+      return {.first = 15'000'000 + 70'000 * devices,
+              .with_labels = std::min<std::uint64_t>(1'500'000'000, 250'000'000 + 1'200'000 * devices)};
     case 3:
     case 4:
-      return {.first = 30'000'000 + 180'000 * devices, .with_labels = 170'000'000 + 700'000 * devices};
+      return {.first = 10'000'000 + 60'000 * devices,
+              .with_labels = std::min<std::uint64_t>(1'500'000'000, 500'000'000 + 2'000'000 * devices)};
     default:
       return {.first = std::min<std::uint64_t>(800'000'000, 400'000 * devices),
               .with_labels = std::min<std::uint64_t>(3'200'000'000, 1'600'000 * devices)};

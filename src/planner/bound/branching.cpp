@@ -24,7 +24,7 @@ Branching::Branching(const PricingProblem& pricing, const SearchSpace& space, bo
       by_money_(by_money),
       interleaves_(pricing.interleaves()) {
   order_layers();
-  make_families(pricing);
+  make_families(pricing, space);
 }
 
 /// Pools that hold every layer.
@@ -32,7 +32,16 @@ std::vector<std::size_t> Branching::linked(const Family& family) const {
   return family.is_any || family.by_holders || interleaves_ ? std::vector<std::size_t>{} : family.pure;
 }
 
-void Branching::make_families(const PricingProblem& pricing) {
+bool Branching::enter(std::size_t family, OpenBranch& branch) const {
+  branch.family = family;
+  branch.plans.pure = linked(families_[family]);
+  branch.plans.one_pool = families_[family].one_pool;
+  branch.plans.all_cross = families_[family].all_cross;
+  branch.plans.max_pipelines = std::min(branch.plans.max_pipelines, families_[family].max_pipelines);
+  return branch.plans.min_pipelines <= branch.plans.max_pipelines;
+}
+
+void Branching::make_families(const PricingProblem& pricing, const SearchSpace& space) {
   const std::size_t count = pools_;
   const bool across = pricing.any_across();
   std::vector<std::size_t> all;
@@ -59,6 +68,10 @@ void Branching::make_families(const PricingProblem& pricing) {
     Family family{.pure = {}, .across = across, .one_pool = !across && std::has_single_bit(bits)};
     for (std::size_t p = 0; p < count; ++p)
       if (bits >> p & 1) family.pure.push_back(p);
+    family.all_cross = family.pure.empty();
+    if (family.all_cross)  // each pipeline has a device outside every pool
+      for (const DevicePool& pool : space.pools)
+        family.max_pipelines = std::min(family.max_pipelines, space.devices() - pool.devices());
     families_.push_back(std::move(family));
   }
 }
@@ -69,14 +82,14 @@ std::vector<OpenBranch> Branching::all(int max_count, std::optional<int> pinned,
   for (std::size_t f = 0; f < families_.size(); ++f) {
     if (f > 0 && families_.front().is_any) break;
     for (int min_count = 1; min_count <= max_count; min_count *= 2) {
-      const Family& family = families_[f];
-      Branch plans{.pure = linked(family),
-                   .holders = std::vector<int>(family.zone < 0 ? 0 : static_cast<std::size_t>(layers_), family.zone),
-                   .one_pool = family.one_pool,
-                   .min_pipelines = pinned.value_or(min_count),
-                   .max_pipelines = pinned.value_or(std::min(max_count, 2 * min_count - 1))};
-      if (plans.max_pipelines <= max_count)
-        open.push_back({.family = f, .plans = std::move(plans), .shortest = shortest, .longest = longest});
+      const int zone = families_[f].zone;
+      OpenBranch branch{.plans = {.pure = {},
+                                  .holders = std::vector<int>(zone < 0 ? 0 : static_cast<std::size_t>(layers_), zone),
+                                  .min_pipelines = pinned.value_or(min_count),
+                                  .max_pipelines = pinned.value_or(std::min(max_count, 2 * min_count - 1))},
+                        .shortest = shortest,
+                        .longest = longest};
+      if (branch.plans.max_pipelines <= max_count && enter(f, branch)) open.push_back(std::move(branch));
       if (pinned) break;
     }
   }
@@ -113,10 +126,7 @@ void Branching::split(PricingProblem& pricing, const OpenBranch& branch, std::ve
   if (families_[branch.family].is_any) {
     for (std::size_t f = branch.family + 1; f < families_.size(); ++f) {
       OpenBranch child = branch;
-      child.family = f;
-      child.plans.pure = linked(families_[f]);
-      child.plans.one_pool = families_[f].one_pool;
-      open.push_back(std::move(child));
+      if (enter(f, child)) open.push_back(std::move(child));
     }
     return;
   }

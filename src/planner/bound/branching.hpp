@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct Family {
   bool by_holders = false;        ///< branches say instead where some layers are held; `pure`: where they may be
   int zone = -1;                  ///< all devices are in this one
   bool is_any = false;            ///< holds the branches of all later families, as long as they are not told apart
+  bool all_cross = false;         ///< every pipeline has devices of two pools or more
+  int max_pipelines = std::numeric_limits<int>::max();
 };
 
 class Branching {
@@ -45,7 +48,9 @@ class Branching {
   void split(PricingProblem& pricing, const OpenBranch& branch, std::vector<OpenBranch>& open) const;
 
  private:
-  void make_families(const PricingProblem& pricing);
+  void make_families(const PricingProblem& pricing, const SearchSpace& space);
+  /// Makes the branch one of the family. False if there is no plan in it.
+  bool enter(std::size_t family, OpenBranch& branch) const;
   void order_layers();
   [[nodiscard]] std::vector<std::size_t> linked(const Family& family) const;
   void split_by_holder(const OpenBranch& branch, int layer, std::vector<OpenBranch>& open) const;

@@ -508,6 +508,7 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
          .max_price = max_price,
          .price_step = program.inside() ? 0.0 : step_ * max_price,
          .max_first_reduction = branch.reduction_up_to,
+         .crosses = branch.all_cross && !program.inside(),
          .delay = delay_of(program, branch),
          .order = order_,
          .reduction =

@@ -28,6 +28,7 @@ struct Branch {
   static constexpr int unknown = -2;
   static constexpr int several = -1;  ///< it is held in more than one zone
   bool one_pool = false;              ///< all devices are those of the pure pool
+  bool all_cross = false;             ///< every pipeline has devices of two pools or more
   int min_pipelines = 1;
   int max_pipelines = 1;
   /// Range of the longest reduction of a first stage, over all pipelines.

@@ -60,14 +60,15 @@ class ReadyLabels {
     double ready = 0.0;
     double head = 0.0;  ///< seconds of its first stage, where what it receives may make that too long; else 0
     double price = 0.0;
-    int on_node = 0;  ///< devices on the node of its first stage, of that and the next ones
-    int stages = 0;   ///< up to ReadyQuestion::in_flight
-    int label = 0;    ///< index into stages_of_
+    int on_node = 0;       ///< devices on the node of its first stage, of that and the next ones
+    int stages = 0;        ///< up to ReadyQuestion::in_flight
+    bool crosses = false;  ///< has devices of two pools, where that is asked for
+    int label = 0;         ///< index into stages_of_
 
     /// For two of which the other is as dear at least.
     [[nodiscard]] bool is_no_worse_than(const Open& other) const {
       return through <= other.through && ready <= other.ready && on_node <= other.on_node && stages <= other.stages &&
-             head <= other.head;
+             head <= other.head && crosses >= other.crosses;
     }
   };
   /// The first stage of a label, which ends where that of the label behind begins.
@@ -87,6 +88,11 @@ class ReadyLabels {
   /// Rounded down, so that more labels are alike.
   [[nodiscard]] static double rounded(double value, double step) {
     return step > 0.0 ? std::floor(value / step) * step : value;
+  }
+
+  /// Pool of the first stage of a label.
+  [[nodiscard]] std::size_t pool_of(const Open& label) const {
+    return candidates_[stages_of_[at(label.label)].candidate].pool;
   }
 
   double reduction(std::size_t candidate, int first, int last, int on_node) {
@@ -207,8 +213,10 @@ class ReadyLabels {
     const int stages = std::min(behind.stages + 1, question_.in_flight);
     const std::vector<double>& times = candidate.time[at(stages) - 1];
     const double price = rounded(behind.price + price_[o], question_.price_step);
+    const bool is_last = last == layers_;
+    const bool crosses = question_.crosses && (behind.crosses || (!is_last && candidate.pool != pool_of(behind)));
     for (int first = last - 1; first >= 0; --first) {
-      if (first == 0 && last == layers_) break;  // pipelines of one stage are priced apart
+      if (first == 0 && (is_last || crosses != question_.crosses)) break;  // pipelines of one stage are priced apart
       ++answer_.work;
       if (question_.furthest[o * at(layers_) + at(first)] < last) break;
       const double time = times[at(first) * width_ + at(last)];
@@ -219,8 +227,11 @@ class ReadyLabels {
       const double receives = program_.blocks() && first > 0 ? min_message_to_[o] : 0.0;
       if (sends + receives > slowest_) continue;
       const double forward = candidate.forward[at(last)] - candidate.forward[at(first)];
-      Open label{
-          .through = behind.through + message.both() + time, .price = price, .on_node = on_node, .stages = stages};
+      Open label{.through = behind.through + message.both() + time,
+                 .price = price,
+                 .on_node = on_node,
+                 .stages = stages,
+                 .crosses = crosses};
       const double through = label.through + program_.pass_before(first);
       if (question_.delay(through) > latest_) break;
       if (program_.blocks() && sends + longest_message_ > slowest_) label.head = sends;

@@ -37,6 +37,7 @@ struct ReadyQuestion {
   double max_price = 1.0;   ///< of the devices of a pipeline, by StageProgram::device_price()
   double price_step = 0.0;  ///< prices of labels are rounded down to multiples; 0: not
   double max_first_reduction = infinity;
+  bool crosses = false;  ///< only pipelines with devices of two pools or more
   PassDelay delay;
   ReductionOrder order;
   /// Min time of the reductions of a stage on a node of which it and the next stages take so many devices.
