@@ -4,9 +4,9 @@
 Usage: experiments/planner_gaps.py [--prove] [--jobs N] [--only TEXT] [PROGRAM]
 
 Plans for experiments/clusters (in fp16) and for the inputs of figures 7, 8b, 10 and 11 of the Sailor paper, which are
-in experiments/fig*.toml, with Megatron-DeepSpeed and by the closed form. Prints for each the plan's score, by how much the bound says
-that a plan could be better, how many plans the search looked at, and seconds; --prove: once more with sailor-plan
---prove. TEXT: only inputs whose name contains it. PROGRAM: sailor-plan [that of $PATH, else of build/bin]; profile: the
+in experiments/fig*.toml, with Megatron-DeepSpeed and by the closed form. Prints for each the plan's score, by how much
+the bound says that a plan could be better, how many plans the search looked at, and seconds; --prove: once more with
+sailor-plan --prove. TEXT: only inputs whose name contains it. PROGRAM: sailor-plan [that of $PATH, else of build/bin]; profile: the
 published figures.
 """
 import argparse
@@ -20,7 +20,7 @@ import tempfile
 import time
 import tomllib
 
-from planner_speed import TABLE, nodes_text
+from planner_speed import TABLE, nodes_text, zones_text
 
 HERE = pathlib.Path(__file__).resolve().parent
 FIGURES = ["fig7", "fig8b", "fig10", "fig11"]
@@ -29,8 +29,7 @@ GPUS_PER_NODE = 4
 
 def cluster_of(gpus):
     """cluster.toml of a [[clusters]] table of experiments/fig*.toml; links are the published ones."""
-    zones = sorted({group["zone"] for group in gpus})
-    text = 'schema_version = 1\nname = "figure"\n' + "".join(f'[[zones]]\nname = "{zone}"\nregion = "{zone[:-2]}"\n' for zone in zones)
+    text = zones_text("figure", {group["zone"]: group["zone"][:-2] for group in gpus}, None)
     return text + "".join(nodes_text(group["count"] // GPUS_PER_NODE, group["gpu"], group["zone"]) for group in gpus)
 
 

@@ -59,13 +59,14 @@ def measure(cluster, model, runs, threads):
 
 
 def zones_text(name, regions, bandwidth):
-    """A cluster file without nodes: `regions` by zone, and what `bandwidth()` gives for the link of each two of them."""
+    """A cluster file without nodes: `regions` by zone, and what `bandwidth()` gives for the link of each two of them
+    (None: no links)."""
     text = f'schema_version = 1\nname = "{name}"\n'
     zones = list(regions)
     for zone in zones:
         text += f'[[zones]]\nname = "{zone}"\nregion = "{regions[zone]}"\n'
     for i, a in enumerate(zones):
-        for b in zones[i + 1:]:
+        for b in zones[i + 1:] if bandwidth else []:
             text += (f'[[links]]\nfrom = "{a}"\nto = "{b}"\nbandwidth_bytes_per_s = {bandwidth()}\nlatency_s = 0.5e-3\n'
                      'egress_usd_per_byte = 0.01e-9\n')
     return text

@@ -29,6 +29,13 @@ int SearchSpace::devices() const {
   return sum;
 }
 
+std::vector<std::string> SearchSpace::zones() const {
+  std::vector<std::string> zones;
+  for (const DevicePool& pool : pools)
+    if (std::find(zones.begin(), zones.end(), pool.zone) == zones.end()) zones.push_back(pool.zone);
+  return zones;
+}
+
 bool SearchSpace::allows(std::size_t type, int tensor_parallel, int micro_batch) const {
   for (const auto& [degree, sizes] : micro_batches_of[type])
     if (degree == tensor_parallel) return std::binary_search(sizes.begin(), sizes.end(), micro_batch);

@@ -72,7 +72,7 @@ class Balancer {
           high = slowest();
           best = stages_;
         } else {
-          low = std::max(low, next_);
+          low = next_;
         }
       }
       return best;

@@ -36,7 +36,6 @@ constexpr double stabilization = 0.3;  // min share of the way from sure prices 
 constexpr double precision = 0.001;
 constexpr double target_ratio = 1.25;
 constexpr int targets = 40;
-// Branches are split no further than this.
 // Branches that are looked at together, by a thread each if there are so many: fixed, so that the bound is the same for
 // any number of threads.
 constexpr std::size_t branches_at_once = 4;
@@ -443,16 +442,14 @@ class PartOfBound {
   /// `space`: none where the part is the whole.
   PartOfBound(StagePrices& whole, const SearchSpace* space, double best, const std::function<bool()>& stop,
               const std::function<void()>& progress)
-      : whole_(&whole) {
-    if (space != nullptr) own_prices_.emplace(whole.request(), *space, whole.env());
-    StagePrices& prices = own_prices_ ? *own_prices_ : whole;
-    for (SearchSpace& merged : merge_zones(prices)) {
+      : prices_(space == nullptr ? whole : own_prices_.emplace(whole.request(), *space, whole.env())) {
+    for (SearchSpace& merged : merge_zones(prices_)) {
       Relaxation& coarse = relaxations_.emplace_back();
       coarse.space = std::move(merged);
       coarse.prices.emplace(whole.request(), *coarse.space, whole.env());
       coarse.bounder.emplace(*coarse.prices, best, stop, progress);
     }
-    relaxations_.emplace_back().bounder.emplace(prices, best, stop, progress);
+    relaxations_.emplace_back().bounder.emplace(prices_, best, stop, progress);
   }
 
   [[nodiscard]] double proved() const {
@@ -477,20 +474,20 @@ class PartOfBound {
     std::optional<StagePrices> prices{};  ///< the same
     std::optional<Bounder> bounder{};
   };
-  /// What is allowed for the part is divided among its relaxations, but those of one or two pools, which are the
-  /// quickest to get on, have at least what they would have as spaces.
+  /// The part's work is divided among its relaxations. Those of one or two pools get on quickest: they have at least
+  /// what they would have as spaces.
   [[nodiscard]] BoundWork work_of(const Relaxation& relaxation) const {
-    BoundWork work = bound_work(prices().space(), prices().request().effort.prove);
+    const bool prove = prices_.request().effort.prove;
+    BoundWork work = bound_work(prices_.space(), prove);
     work.first /= relaxations_.size();
     work.with_labels /= relaxations_.size();
     if (!relaxation.space || relaxation.space->pools.size() > 2) return work;
-    const BoundWork own = bound_work(*relaxation.space, prices().request().effort.prove);
+    const BoundWork own = bound_work(*relaxation.space, prove);
     return {.first = std::max(work.first, own.first), .with_labels = std::max(work.with_labels, own.with_labels)};
   }
-  [[nodiscard]] const StagePrices& prices() const { return own_prices_ ? *own_prices_ : *whole_; }
 
-  StagePrices* whole_;
   std::optional<StagePrices> own_prices_{};
+  StagePrices& prices_;  // those, or of the whole space
   std::deque<Relaxation> relaxations_;
 };
 

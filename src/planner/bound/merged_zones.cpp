@@ -60,9 +60,7 @@ SearchSpace merged(const SearchSpace& space, const std::vector<std::string>& zon
 
 std::vector<SearchSpace> merge_zones(StagePrices& prices) {
   const SearchSpace& space = prices.space();
-  std::vector<std::string> zones;
-  for (const DevicePool& pool : space.pools)
-    if (std::find(zones.begin(), zones.end(), pool.zone) == zones.end()) zones.push_back(pool.zone);
+  const std::vector<std::string> zones = space.zones();
   if (zones.size() < 2 || space.is_divided()) return {};
   struct Pair {
     double distance = infinity;  // s

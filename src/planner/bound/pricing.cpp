@@ -43,9 +43,7 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
   reductions_ = std::make_shared<KnownReductions>(groups * distinct_amounts_.size() * at(largest_node_ + 1),
                                                   groups * distinct_amounts_.size());
 
-  std::vector<std::string> zones;
-  for (const DevicePool& pool : space_.pools)
-    if (std::find(zones.begin(), zones.end(), pool.zone) == zones.end()) zones.push_back(pool.zone);
+  const std::vector<std::string> zones = space_.zones();
   zones_ = zones.size() > 1 ? zones.size() : space_.pools.size();
   for (std::size_t p = 0; p < space_.pools.size(); ++p)
     zone_.push_back(zones.size() > 1 ? static_cast<std::size_t>(
@@ -508,7 +506,7 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
          .max_price = max_price,
          .price_step = program.inside() ? 0.0 : step_ * max_price,
          .max_first_reduction = branch.reduction_up_to,
-         .crosses = branch.all_cross && !program.inside(),
+         .crosses = branch.all_cross,
          .delay = delay_of(program, branch),
          .order = order_,
          .reduction =
