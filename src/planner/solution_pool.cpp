@@ -1,6 +1,7 @@
 #include "planner/solution_pool.hpp"
 
 #include <algorithm>
+#include <climits>
 #include <string>
 #include <tuple>
 
@@ -288,12 +289,13 @@ Scores SolutionPool::keep(Solution found) {
 }
 
 void SolutionPool::note_varied(Solution& found) {
-  std::vector<int> key{static_cast<int>(found.mix.sharding), 0};  // and the pools in order
+  std::vector<int> key{static_cast<int>(found.mix.sharding), 0, INT_MAX};  // and the pools in order
   for (const Group& group : found.mix.groups)
     for (const TemplateStage& stage : group.column.stages) {
       key[1] = std::max(key[1], stage.tensor_parallel);
+      key[2] = std::min(key[2], stage.tensor_parallel);
       const auto pool = static_cast<int>(stage.pool);
-      const auto at = std::lower_bound(key.begin() + 2, key.end(), pool);
+      const auto at = std::lower_bound(key.begin() + 3, key.end(), pool);
       if (at == key.end() || *at != pool) key.insert(at, pool);
     }
   Start& best = found_.varied[std::move(key)];

@@ -48,7 +48,7 @@ struct Findings {
   std::vector<Solution> best;                ///< by the closed form, best first
   std::vector<Solution> printed;             ///< by the event-driven time, best first
   std::vector<Solution> front;               ///< plans that no other beats in time, money and devices
-  std::map<std::vector<int>, Start> varied;  ///< by sharding, largest degree and pools
+  std::map<std::vector<int>, Start> varied;  ///< by sharding, largest and smallest degree, and pools
   std::uint64_t considered = 0;
   std::uint64_t did_not_fit = 0;
   std::optional<Seconds> fastest;
