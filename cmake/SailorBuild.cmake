@@ -66,6 +66,14 @@ if(SAILOR_SANITIZE)
   endif()
 endif()
 
+option(SAILOR_SYNTAX_ONLY "Let the compiler check the sources and make no code of them, in a third of the time: nothing can be run" OFF)
+if(SAILOR_SYNTAX_ONLY)
+  set(CMAKE_CXX_COMPILE_OBJECT "<CMAKE_CXX_COMPILER> <DEFINES> <INCLUDES> <FLAGS> -fsyntax-only -c <SOURCE>"
+                               "\"${CMAKE_COMMAND}\" -E touch <OBJECT>")
+  set(CMAKE_CXX_ARCHIVE_CREATE "\"${CMAKE_COMMAND}\" -E touch <TARGET>")
+  set(CMAKE_CXX_ARCHIVE_FINISH "")
+endif()
+
 include(SailorSplitDebug)
 
 # sailor_compile_apart(a.cpp b.cpp): these stay translation units of their own in unity builds, since they name

@@ -63,16 +63,6 @@ echo "ok: ${#sources[@]} files are formatted"
 need clang-tidy
 [[ -e $build/compile_commands.json ]] || { echo "tests/lint.sh: configure first: cmake --preset default" >&2; exit 1; }
 
-# The commit that --changed compares with; nothing in a clone that has neither main nor the commit before.
-base_commit() {
-  local known commit
-  for known in ${base:-main origin/main}; do
-    commit=$(git merge-base "$known" HEAD 2>/dev/null || true)
-    [[ -z $base ]] || { echo "${commit:-$base}"; return; }
-    [[ -z $commit || $commit == $(git rev-parse HEAD) ]] || { echo "$commit"; return; }
-  done
-  git rev-parse --quiet --verify HEAD~1 || true
-}
 # Sources that changed since a commit, or whose headers did.
 changed_sources() {
   local file
@@ -99,7 +89,7 @@ tidy() {
 checks='' not_looked_at=$(mktemp)
 trap 'rm -f "$not_looked_at"' EXIT
 if [[ $what == changed ]]; then
-  since=$(base_commit)
+  since=$(tests/base_commit.sh ${base:+"$base"})
   if [[ -z $since ]]; then
     echo "skipped: clang-tidy: this clone has no main branch and no earlier commit to compare with (git fetch --unshallow)"
     exit

@@ -11,7 +11,7 @@ tests/run.sh: builds Sailor and passes its tests
 
 Usage: tests/run.sh [--quick] [--label LABEL]
 
-  --quick        only the default build's tests: no sanitizers, no cross-compiling
+  --quick        only the default build's tests: no sanitizers, no check for aarch64
   --label LABEL  only tests with this CTest label: unit, golden, docs, mpi, slurm, fuzz, experiments
                  or issues (implies --quick)
   -h, --help     this text
@@ -159,10 +159,10 @@ else
   else
     fail "builds with the sanitizers (see above); their tests did not run"
   fi
-  step "Checking that every header compiles alone"
-  check "every header compiles alone" build_beside default headers_compile_alone "${options[@]}"
-  step "Cross-compiling for aarch64 (preset aarch64)"
-  check "cross-compiles for aarch64" build_beside aarch64 all "${options[@]}"
+  step "Checking that headers that changed, and all that include them, compile alone"
+  check "headers compile alone" build_beside default changed_headers_compile_alone "${options[@]}"
+  step "Checking with the compiler for aarch64 (preset aarch64)"
+  check "compiles for aarch64" build_beside aarch64 all "${options[@]}"
   step "Checking the format of the code, and what changed with clang-tidy"
   check "clang-format would change nothing, clang-tidy has nothing to say of what changed" \
     "$sailor_root/tests/lint.sh" --changed --seconds 80
