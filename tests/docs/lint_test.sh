@@ -25,7 +25,7 @@ TEXT
 chmod +x "$folder"/bin/*
 export PATH=$folder/bin:$PATH
 cd "$folder/tree" || exit 1
-cp "$source/tests/lint.sh" tests/
+cp "$source"/tests/{lint,base_commit}.sh tests/
 echo "# none" >tests/unformatted_files.txt
 echo build >.gitignore
 echo "[]" >build/compile_commands.json

@@ -173,6 +173,11 @@ planner_gaps() {
   run python3 "$experiments/planner_gaps.py" --prove --only 'fig7, 32' "$build_dir/bin/sailor-plan"
   prints 'fig7, 32 A100' ' plans '
 }
+planning_time() {
+  needs python3
+  run python3 "$experiments/planning_time.py" --only 'LLaMA-3-70B, 16 GH200' "$build_dir/bin/sailor-plan"
+  prints 'LLaMA-3-70B, 16 GH200' ' it/s, ' 'longest: '
+}
 planner_quality() {
   needs python3
   run python3 "$experiments/planner_quality.py" 'row 0'
