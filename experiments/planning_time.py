@@ -51,7 +51,7 @@ def search(command):
     done = subprocess.run(command, capture_output=True, text=True)
     seconds = time.perf_counter() - start
     if done.returncode != 0:
-        return " ".join(done.stderr.split()), seconds
+        return " ".join(done.stderr[max(done.stderr.find("error: "), 0):].split()), seconds  # after what is warned of
     answer = json.loads(done.stdout)
     plan = answer["plans"][0]
     gap = answer.get("bound", {}).get("gap")

@@ -44,7 +44,8 @@ class Adviser {
     request.effort = {.time = time_ ? std::optional(*time_ - Seconds(gone.count())) : std::nullopt,
                       .work = brief_work,
                       .threads = request_.effort.threads,
-                      .brief = true};
+                      .brief = true,
+                      .gives_up = true};
     auto found = find_plans(request, env_);
     return found ? std::optional(std::move(found->plans.front())) : std::nullopt;
   }

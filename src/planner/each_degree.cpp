@@ -118,7 +118,7 @@ class DegreeSearch {
     const auto try_briefly = [&](const Degrees& degrees, bool gives_up) {
       Request brief = with_degrees(request_, degrees);
       brief.effort.brief = true;
-      brief.effort.gives_up = gives_up;
+      brief.effort.gives_up = brief.effort.gives_up || gives_up;
       brief.pareto = false;
       brief.max_plans = 1;
       if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * static_cast<double>(tried));

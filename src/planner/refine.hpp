@@ -17,10 +17,10 @@ enum class RefineBy {
   events,  ///< event-driven, as printed: starts from the printed plans, takes moves not much worse by the closed form
 };
 
-/// Local searches that start from some of the best plans. Moves: other kinds of pipelines for a group, one pipeline
-/// more or less, groups left out or added on free devices, layers moved to the neighbouring stage; repeated as long as
-/// a plan improves. The searches run in parallel, each with its own prices and solution pool; the result does not
-/// depend on the number of threads.
+/// Local searches that start from some of the best plans. Moves: other templates for a group, up to 16 pipelines more
+/// or less, groups left out or added on free devices, layers moved to the neighbouring stage, another sharding;
+/// repeated as long as a plan improves. The searches run in parallel, each with its own prices and solution pool; the
+/// result does not depend on the number of threads.
 class Refinement {
  public:
   /// The arguments must outlive it.

@@ -93,8 +93,8 @@ class SolutionPool {
   [[nodiscard]] const std::vector<Solution>& best() const { return found_.best; }        ///< best first
   [[nodiscard]] const std::vector<Solution>& printed() const { return found_.printed; }  ///< best first
   [[nodiscard]] const std::vector<Solution>& front() const { return found_.front; }
-  /// The best plan of each set of pools with each largest tensor-parallel degree, with and without sharding of the
-  /// optimizer: plans that differ, best first.
+  /// The best plan of each set of pools with each largest and smallest tensor-parallel degree, with and without
+  /// sharding of the optimizer: plans that differ, best first.
   [[nodiscard]] std::vector<Start> varied() const;
   [[nodiscard]] double best_score() const { return best().empty() ? infinity : best().front().score; }
   /// The score of the last kind that the request wants to see: a plan that is no better is not needed.

@@ -177,7 +177,11 @@ Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candid
     brief.job.precision = precision;
     brief.max_plans = 1;
     brief.pareto = false;
-    brief.effort = {.time = clock.part(1.0), .work = brief_work, .threads = request.effort.threads, .brief = true};
+    brief.effort = {.time = clock.part(1.0),
+                    .work = brief_work,
+                    .threads = request.effort.threads,
+                    .brief = true,
+                    .gives_up = true};
     if (auto found = planner::find_plans(brief, environment))
       keep_better(answer->next,
                   {.precision = precision, .best = std::move(found->plans.front()), .searched_briefly = true}, request);

@@ -15,9 +15,10 @@
 //   (stages.cpp).
 // Why a pipeline cannot be worth more:
 // - It is done after S + (n - 1) t, S from end to end and back, t the slowest stage, all messages included; those
-//   between two pools take as long as their quickest link.
+//   between two pools take as long as their quickest link, but in labels (ready_labels.hpp), which know both pools.
 // - A stage's reductions begin after its passes: not before every layer has been passed forward n times and those from
-//   its first on backward. Their time is at least that of the quickest way to all-reduce its gradients over R replicas.
+//   its first on backward (where they overlap, see ReductionOrder). Their time is at least that of the quickest way to
+//   all-reduce its gradients over R replicas.
 //   So most stages of many layers are too slow (StageLimits).
 // - A layer that is held in several zones is all-reduced over a link between them; one that is held in a single zone
 //   has all its stages there. Every pipeline holds every layer, so that this holds for all of them.
@@ -32,7 +33,8 @@
 
 namespace sailor::planner {
 
-/// A pipeline across pools that the relaxation would use: it may lead to a better plan.
+/// A pipeline across pools, or inside one if labels found it, that the relaxation would use: it may lead to a better
+/// plan.
 struct Hint {
   std::vector<TemplateStage> stages;
   int micro_batch = 1;
