@@ -76,6 +76,15 @@ TEST_F(Programs, FsdpPlansShardWeightsWhereNothingElseFits) {
   expect_failure(fsdp(",optimizer_sharding=zero1"), 2, "framework torch-fsdp does not have it");
 }
 
+TEST_F(Programs, WhereNothingFitsPlanSaysHowManyDevicesItWouldTake) {
+  const auto plan = [&](const char* gpus) {
+    return run("sailor-plan", {"--gpus", gpus, "--model", "opt-30b", "--global-batch", "64", "--precision", "fp16"});
+  };
+  expect_failure(plan("1x4:V100-16"), 3,
+                 "; on 16 times as many nodes (64 devices) there is one: 1 pipeline of 16 stages");
+  EXPECT_EQ(plan("16x4:V100-16").exit_status, 0);
+}
+
 TEST_F(Programs, PlanForGpusInAWordNeedsNoFileAndNoClusterBeside) {
   const std::vector<std::string> gpus{"--gpus", "1x2:A100-40", "--model", "tiny-gpt", "--global-batch", "8"};
   std::vector<std::string> arguments = gpus;
