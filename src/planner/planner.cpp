@@ -513,16 +513,17 @@ std::string nodes_it_takes(
   quick.pareto = false;
   quick.effort.brief = quick.effort.gives_up = true;
   quick.effort.work = work;
+  std::int64_t given_devices = 0;
+  for (const NodeGroup& group : given.cluster->groups) given_devices += std::int64_t{group.count} * group.gpus_per_node;
   for (int times = 2; times <= max_times; times *= 2) {
+    const std::int64_t devices = given_devices > max_devices ? given_devices : given_devices * times;
+    if (devices > max_devices || (request.effort.is_interrupted && request.effort.is_interrupted())) break;
     Cluster larger = *given.cluster;
-    std::int64_t devices = 0;
     for (NodeGroup& group : larger.groups) {
       group.nodes.clear();
       group.switches.clear();
       group.count *= times;
-      devices += std::int64_t{group.count} * group.gpus_per_node;
     }
-    if (devices > max_devices || (request.effort.is_interrupted && request.effort.is_interrupted())) break;
     simulator::Environment environment = given;
     environment.cluster = &larger;
     environment.costs = nullptr;  // of the given cluster
