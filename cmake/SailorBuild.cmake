@@ -66,7 +66,8 @@ if(SAILOR_SANITIZE)
   endif()
 endif()
 
-option(SAILOR_SYNTAX_ONLY "Let the compiler check the sources and make no code of them, in a third of the time: nothing can be run" OFF)
+option(SAILOR_SYNTAX_ONLY
+       "Let the compiler check the sources and make no code of them, in a third of the time: nothing can be run" OFF)
 if(SAILOR_SYNTAX_ONLY)
   set(CMAKE_CXX_COMPILE_OBJECT "<CMAKE_CXX_COMPILER> <DEFINES> <INCLUDES> <FLAGS> -fsyntax-only -c <SOURCE>"
                                "\"${CMAKE_COMMAND}\" -E touch <OBJECT>")

@@ -27,19 +27,14 @@ except ImportError as error:
     print(f"model_parameters.py: skipped: {error}")
     sys.exit(77)
 
+from planning_time import MODELS as PLANNED, llama_like
+
 HERE = pathlib.Path(__file__).resolve().parent.parent
-HIDDEN = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size")
-
-
-def llama_like(*sizes, **more):
-    return dict(zip(HIDDEN, sizes), **more)
-
-
 # The sizes that the publishers' config.json have.
 MODELS = {
     "LLaMA-2-7B": ("llama", llama_like(4096, 32, 32, 32, 11008, vocab_size=32000, max_position_embeddings=4096)),
-    "LLaMA-3-8B": ("llama", llama_like(4096, 32, 32, 8, 14336, vocab_size=128256, max_position_embeddings=8192)),
-    "LLaMA-3-70B": ("llama", llama_like(8192, 80, 64, 8, 28672, vocab_size=128256, max_position_embeddings=8192)),
+    "LLaMA-3-8B": PLANNED["LLaMA-3-8B"],
+    "LLaMA-3-70B": PLANNED["LLaMA-3-70B"],
     "LLaMA-3.2-1B": ("llama", llama_like(2048, 16, 32, 8, 8192, vocab_size=128256, max_position_embeddings=131072,
                                          head_dim=64, tie_word_embeddings=True)),
     "Mistral-7B-v0.1": ("mistral", llama_like(4096, 32, 32, 8, 14336, vocab_size=32000, sliding_window=4096,
@@ -53,15 +48,9 @@ MODELS = {
         shared_expert_intermediate_size=5632, num_experts_per_tok=4, num_experts=60)),
     "Qwen3-8B": ("qwen3", llama_like(4096, 36, 32, 8, 12288, vocab_size=151936, max_position_embeddings=40960,
                                      head_dim=128)),
-    "Qwen3-30B-A3B": ("qwen3_moe", llama_like(
-        2048, 48, 32, 4, 6144, vocab_size=151936, max_position_embeddings=40960, head_dim=128, moe_intermediate_size=768,
-        num_experts_per_tok=8, num_experts=128)),
-    "Mixtral-8x7B": ("mixtral", llama_like(4096, 32, 32, 8, 14336, vocab_size=32000, max_position_embeddings=32768,
-                                           num_experts_per_tok=2, num_local_experts=8)),
-    "DeepSeek-V3": ("deepseek_v3", llama_like(
-        7168, 61, 128, 128, 18432, vocab_size=129280, max_position_embeddings=163840, moe_intermediate_size=2048,
-        n_shared_experts=1, n_routed_experts=256, num_experts_per_tok=8, first_k_dense_replace=3, q_lora_rank=1536,
-        kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128)),
+    "Qwen3-30B-A3B": PLANNED["Qwen3-30B-A3B"],
+    "Mixtral-8x7B": PLANNED["Mixtral-8x7B"],
+    "DeepSeek-V3": PLANNED["DeepSeek-V3"],
     "Gemma-7B": ("gemma", llama_like(3072, 28, 16, 16, 24576, vocab_size=256000, max_position_embeddings=8192,
                                      head_dim=256)),
     "Gemma-2-9B": ("gemma2", llama_like(3584, 42, 16, 8, 14336, vocab_size=256000, max_position_embeddings=8192,

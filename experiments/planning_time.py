@@ -18,18 +18,26 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size",
-         "max_position_embeddings")
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size")
+
+
+def llama_like(*sizes, **more):
+    return dict(zip(SIZES, sizes), **more)
+
+
+# The sizes that the publishers' config.json have.
 MODELS = {
-    "LLaMA-3-8B": ("llama", (4096, 32, 32, 8, 14336, 128256, 8192), {}),
-    "LLaMA-3-70B": ("llama", (8192, 80, 64, 8, 28672, 128256, 8192), {}),
-    "Mixtral-8x7B": ("mixtral", (4096, 32, 32, 8, 14336, 32000, 32768), {"num_experts_per_tok": 2, "num_local_experts": 8}),
-    "Qwen3-30B-A3B": ("qwen3_moe", (2048, 48, 32, 4, 6144, 151936, 40960),
-                      {"head_dim": 128, "moe_intermediate_size": 768, "num_experts_per_tok": 8, "num_experts": 128}),
-    "DeepSeek-V3": ("deepseek_v3", (7168, 61, 128, 128, 18432, 129280, 163840),
-                    {"moe_intermediate_size": 2048, "n_shared_experts": 1, "n_routed_experts": 256, "num_experts_per_tok": 8,
-                     "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-                     "qk_rope_head_dim": 64, "v_head_dim": 128}),
+    "LLaMA-3-8B": ("llama", llama_like(4096, 32, 32, 8, 14336, vocab_size=128256, max_position_embeddings=8192)),
+    "LLaMA-3-70B": ("llama", llama_like(8192, 80, 64, 8, 28672, vocab_size=128256, max_position_embeddings=8192)),
+    "Mixtral-8x7B": ("mixtral", llama_like(4096, 32, 32, 8, 14336, vocab_size=32000, max_position_embeddings=32768,
+                                           num_experts_per_tok=2, num_local_experts=8)),
+    "Qwen3-30B-A3B": ("qwen3_moe", llama_like(
+        2048, 48, 32, 4, 6144, vocab_size=151936, max_position_embeddings=40960, head_dim=128, moe_intermediate_size=768,
+        num_experts_per_tok=8, num_experts=128)),
+    "DeepSeek-V3": ("deepseek_v3", llama_like(
+        7168, 61, 128, 128, 18432, vocab_size=129280, max_position_embeddings=163840, moe_intermediate_size=2048,
+        n_shared_experts=1, n_routed_experts=256, num_experts_per_tok=8, first_k_dense_replace=3, q_lora_rank=1536,
+        kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128)),
 }
 # Nodes of four GPUs, and a precision that all of them compute in.
 CLUSTERS = {
@@ -40,9 +48,9 @@ CLUSTERS = {
 }
 
 
-def configuration(kind, sizes, more):
+def configuration(kind, sizes):
     """config.json as Hugging Face's files have it; what is left out has transformers' default."""
-    return {"model_type": kind, **dict(zip(SIZES, sizes)), "tie_word_embeddings": False, **more}
+    return {"model_type": kind, "tie_word_embeddings": False, **sizes}
 
 
 def search(command):

@@ -17,7 +17,6 @@ namespace {
 
 constexpr double little_slower = 1.05;
 constexpr double share_of_devices = 0.6;
-constexpr std::uint64_t brief_work = 4000;
 
 class Adviser {
  public:
@@ -41,11 +40,8 @@ class Adviser {
     if (time_ && gone.count() >= time_->value()) return std::nullopt;
     request.max_plans = 1;
     request.pareto = false;
-    request.effort = {.time = time_ ? std::optional(*time_ - Seconds(gone.count())) : std::nullopt,
-                      .work = brief_work,
-                      .threads = request_.effort.threads,
-                      .brief = true,
-                      .gives_up = true};
+    request.effort =
+        request_.effort.for_comparison(time_ ? std::optional(*time_ - Seconds(gone.count())) : std::nullopt);
     auto found = find_plans(request, env_);
     return found ? std::optional(std::move(found->plans.front())) : std::nullopt;
   }

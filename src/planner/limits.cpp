@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -30,6 +31,17 @@ std::string shortfall(double ratio) {
 std::string rate_text(const Candidate& plan) {
   return fmt::format("{:.4g} iterations/s for {} an iteration", 1.0 / plan.prediction.iteration_time.value(),
                      format_usd(plan.prediction.cost_per_iteration));
+}
+
+constexpr int max_times_the_nodes = 64;
+constexpr std::int64_t max_devices = 8192;
+
+/// Whether more devices alone may mend the error of a search.
+bool may_need_more_nodes(const Request& request, const Error& error) {
+  const Limits& limits = request.limits;
+  return request.effort.explains_limits && error.code == ErrorCode::infeasible &&
+         error.what.find("memory") != std::string::npos && !limits_time(request) && !limits.gpus && !limits.nodes &&
+         !request.effort.time && request.space == Space::full && !request.pins.data_parallel;
 }
 
 }  // namespace
@@ -105,6 +117,37 @@ Result<SearchResult> search_beside_limits(const Request& request, const Error& e
     reasons.push_back(fmt::format("no plan keeps all limits together: the fastest reaches {}, the cheapest {}",
                                   rate_text(quick), rate_text(cheap)));
   return fail(ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")), error.hint);
+}
+
+Error with_nodes_it_takes(const Request& request, const simulator::Environment& environment, Error error) {
+  if (!may_need_more_nodes(request, error)) return error;
+  Request quick = request;
+  quick.max_plans = 1;
+  quick.pareto = false;
+  quick.effort = request.effort.for_comparison(std::nullopt);
+  quick.effort.is_interrupted = request.effort.is_interrupted;
+  std::int64_t devices = 0;
+  for (const NodeGroup& group : environment.cluster->groups) devices += std::int64_t{group.count} * group.gpus_per_node;
+  Cluster larger = *environment.cluster;
+  simulator::Environment on_more = environment;
+  on_more.cluster = &larger;
+  on_more.costs = nullptr;  // of the given cluster
+  for (int times = 2; times <= max_times_the_nodes; times *= 2) {
+    if (devices > max_devices / times || (quick.effort.is_interrupted && quick.effort.is_interrupted())) break;
+    for (NodeGroup& group : larger.groups) {
+      group.nodes.clear();
+      group.switches.clear();
+      group.count *= 2;
+    }
+    const auto found = find_plans(quick, on_more);
+    if (!found) continue;
+    const std::string enough =
+        fmt::format("on {} times as many nodes ({}) there is one: {}", times,
+                    plural(static_cast<std::size_t>(devices * times), "device"), describe(found->plans.front().plan));
+    error.hint = error.hint.empty() ? enough : error.hint + "; " + enough;
+    break;
+  }
+  return error;
 }
 
 }  // namespace sailor::planner

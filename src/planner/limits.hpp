@@ -1,4 +1,4 @@
-// Limits that no plan keeps: what the best plans reach without them.
+// Limits that no plan keeps, what the best plans reach without them, and devices that are too few.
 #pragma once
 
 #include <functional>
@@ -30,5 +30,11 @@ std::vector<std::string> missed_limits(const Request& request, const Extremes& b
 /// when it is interrupted.
 Result<SearchResult> search_beside_limits(const Request& request, const Error& error,
                                           const std::function<Result<SearchResult>(const Request&)>& search);
+
+/// `error` of a search that found no plan that fits into memory, and in its hint on how many times as many nodes of
+/// every group quick searches find one (2, 4, ..., 64; up to 8,192 devices). As it is without Effort::explains_limits,
+/// under limits on time, money, devices or the search's own time, with a pinned number of pipelines, in the paper's
+/// space, and when the search is interrupted.
+Error with_nodes_it_takes(const Request& request, const simulator::Environment& environment, Error error);
 
 }  // namespace sailor::planner

@@ -500,48 +500,6 @@ class Search {
   double min_in_paper_ = 0.0;  // of the paper's space, if that is searched: no plan has a smaller score
 };
 
-/// How many more nodes of every group a plan takes where none fits, by quick searches: "on 4 times as many nodes (256
-/// devices) there is one: ...". Empty if up to max_times are not enough.
-std::string nodes_it_takes(
-    const Request& request, const simulator::Environment& given,
-    const std::function<Result<SearchResult>(const Request&, const simulator::Environment&)>& find) {
-  constexpr int max_times = 64;
-  constexpr int max_devices = 8192;
-  constexpr std::uint64_t work = 4000;
-  Request quick = request;
-  quick.max_plans = 1;
-  quick.pareto = false;
-  quick.effort.brief = quick.effort.gives_up = true;
-  quick.effort.work = work;
-  std::int64_t given_devices = 0;
-  for (const NodeGroup& group : given.cluster->groups) given_devices += std::int64_t{group.count} * group.gpus_per_node;
-  for (int times = 2; times <= max_times; times *= 2) {
-    const std::int64_t devices = given_devices > max_devices ? given_devices : given_devices * times;
-    if (devices > max_devices || (request.effort.is_interrupted && request.effort.is_interrupted())) break;
-    Cluster larger = *given.cluster;
-    for (NodeGroup& group : larger.groups) {
-      group.nodes.clear();
-      group.switches.clear();
-      group.count *= times;
-    }
-    simulator::Environment environment = given;
-    environment.cluster = &larger;
-    environment.costs = nullptr;  // of the given cluster
-    if (const auto found = find(quick, environment))
-      return fmt::format("on {} times as many nodes ({}) there is one: {}", times,
-                         plural(static_cast<std::size_t>(devices), "device"), describe(found->plans.front().plan));
-  }
-  return "";
-}
-
-/// Whether what is missing may be devices alone.
-bool may_need_more_nodes(const Request& request, const Error& error) {
-  const Limits& limits = request.limits;
-  return error.code == ErrorCode::infeasible && error.what.find("memory") != std::string::npos &&
-         !limits_time(request) && !limits.gpus && !limits.nodes && !request.effort.brief && !request.effort.time &&
-         request.space == Space::full && !request.pins.data_parallel;
-}
-
 }  // namespace
 
 Result<SearchResult> find_plans(const Request& request, const simulator::Environment& given,
@@ -550,33 +508,19 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
   std::optional<LayerCosts> own_costs;  // one for all plans: they ask for the same layers again and again
   simulator::Environment environment = given;
   if (environment.costs == nullptr) environment.costs = &own_costs.emplace(simulator::layer_costs_for(given));
-  const auto find_on = [](const Request& wanted, const simulator::Environment& env,
-                          const std::function<void(const SearchProgress&)>& shown) {
-    const auto search = [&](const Request& searched) {
-      return search_each_degree(searched, env, [&](const Request& one) { return Search(one, env, shown).run(); });
-    };
-    return needs_each_recompute(wanted, env.framework) ? search_each_recompute(wanted, search) : search(wanted);
-  };
   const auto find = [&](const Request& wanted, const std::function<void(const SearchProgress&)>& shown) {
-    return find_on(wanted, environment, shown);
+    const auto search = [&](const Request& searched) {
+      return search_each_degree(searched, environment,
+                                [&](const Request& one) { return Search(one, environment, shown).run(); });
+    };
+    return needs_each_recompute(wanted, environment.framework) ? search_each_recompute(wanted, search) : search(wanted);
   };
   auto found = find(request, progress);
   // Without progress, which would show plans that do not keep the limits.
   if (!found && found.error().code == ErrorCode::infeasible)
     found = search_beside_limits(request, found.error(), [&](const Request& free) { return find(free, {}); });
-  if (!found && may_need_more_nodes(request, found.error())) {
-    const auto quickly = [&](const Request& quick, const simulator::Environment& larger) {
-      std::optional<LayerCosts> costs;
-      simulator::Environment with_costs = larger;
-      with_costs.costs = &costs.emplace(simulator::layer_costs_for(larger));
-      return find_on(quick, with_costs, {});
-    };
-    Error error = found.error();
-    const std::string enough = nodes_it_takes(request, given, quickly);
-    if (!enough.empty()) error.hint = error.hint.empty() ? enough : error.hint + "; " + enough;
-    return fail(error);
-  }
-  if (found && found->not_priced > 0)
+  if (!found) return fail(with_nodes_it_takes(request, given, found.error()));
+  if (found->not_priced > 0)
     found->left_out.push_back(
         fmt::format("{}: {}", plural(static_cast<std::size_t>(found->not_priced), "plan"), found->why_not_priced));
   return found;

@@ -100,6 +100,11 @@ struct Effort {
   std::function<bool()> is_interrupted{};
 
   [[nodiscard]] bool uses(Heuristic heuristic) const { return !without.contains(heuristic); }
+  /// A brief search of a plan to compare with, which gives up where it finds none.
+  [[nodiscard]] Effort for_comparison(std::optional<Seconds> limit) const {
+    constexpr std::uint64_t max_plans_tried = 4000;
+    return {.time = limit, .work = max_plans_tried, .threads = threads, .brief = true, .gives_up = true};
+  }
 };
 
 struct Request {

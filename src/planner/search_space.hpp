@@ -78,7 +78,7 @@ struct SearchSpace {
   static constexpr int max_layers = 256;
   [[nodiscard]] int layers() const { return static_cast<int>(cuts.size()) - 1; }
   [[nodiscard]] int devices() const;
-  /// Of the pools, in their order, each once.
+  /// The zones of the pools, in the order of the pools, each once.
   [[nodiscard]] std::vector<std::string> zones() const;
   /// Whether a micro-batch size was measured (or may be estimated) on a GPU type.
   [[nodiscard]] bool allows(std::size_t type, int tensor_parallel, int micro_batch) const;

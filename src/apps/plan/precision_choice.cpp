@@ -17,7 +17,6 @@ using nlohmann::ordered_json;
 namespace {
 
 constexpr double share_of_comparison = 0.15;  // share of a time limit for precisions that are only compared
-constexpr std::uint64_t brief_work = 4000;    // max number of plans tried for a comparison
 
 bool has(const std::string& gpu, Precision precision, const GpuCatalogue& catalogue) {
   const auto type = catalogue.find(gpu);
@@ -177,11 +176,7 @@ Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candid
     brief.job.precision = precision;
     brief.max_plans = 1;
     brief.pareto = false;
-    brief.effort = {.time = clock.part(1.0),
-                    .work = brief_work,
-                    .threads = request.effort.threads,
-                    .brief = true,
-                    .gives_up = true};
+    brief.effort = request.effort.for_comparison(clock.part(1.0));
     if (auto found = planner::find_plans(brief, environment))
       keep_better(answer->next,
                   {.precision = precision, .best = std::move(found->plans.front()), .searched_briefly = true}, request);
