@@ -8,7 +8,8 @@ or `torch-fsdp` ($PATH, else build/bin) and handed over by `sailor-simulate --fo
 - Megatron-Core: its TransformerConfig is built from the arguments, as arguments.py does it, and its
   PipelineParallelLayerLayout from the layout; the layers of every stage, every size and the groups of ranks that its
   RankGenerator makes are compared with the plan.
-- torchtitan: its configuration manager parses the overrides; degrees, batch and modules of every stage are compared.
+- torchtitan: its configuration manager parses the overrides, or (release 0.2) the file; degrees, batch and modules of every
+  stage are compared. Both releases: pip install --no-deps --target DIR torchtitan==0.2.2; PYTHONPATH=DIR once more.
 What differs is an error: exit status 1. Without the frameworks it is skipped: exit status 77.
 """
 import argparse
@@ -60,6 +61,8 @@ CASES = [
     ("4x4:GH200-96", "experts", 64, ["--pin", "pipeline_parallel=2"]),
     ("4x4:GH200-96", "experts", 64, ["--pin", "pipeline_parallel=2,expert_parallel=4"]),
     ("4x4:GH200-96", "llama-3-8b", 64, ["--pin", "pipeline_parallel=2,context_parallel=2"]),
+    ("8x4:GH200-96", "llama-3-8b", 64, ["--pin", "sharding_degree=4,pipeline_parallel=1"]),
+    ("8x4:GH200-96", "llama-3-8b", 64, ["--pin", "sharding_degree=4,pipeline_parallel=2,tensor_parallel=1"]),
 ]
 
 
@@ -72,6 +75,11 @@ def can_import(name):
 
 def program(name):
     return shutil.which(name) or str(HERE / "build/bin" / name)
+
+
+def error_of(done):
+    """What a program that failed says last."""
+    return done.stderr.strip().splitlines()[-1]
 
 
 def run(*arguments):
@@ -206,6 +214,8 @@ def megatron(script, plan, model):
     check(errors, "micro-batch", number("--micro-batch-size"), pipeline.get("micro_batch", plan["micro_batch"]))
     check(errors, "global batch", number("--global-batch-size"), plan["job"]["global_batch"])
     replicas = sum(each.get("count", 1) for each in plan["pipelines"])
+    check(errors, "sharding groups", number("--num-distributed-optimizer-instances", 1),
+          replicas // plan.get("sharding_degree", replicas))
     check(errors, "micro-batches",
           number("--global-batch-size") // (replicas * number("--micro-batch-size")), pipeline["micro_batches"])
     return errors + rank_groups(parallel_state.RankGenerator, "--use-tp-pp-dp-mapping" in options, tensor,
@@ -216,8 +226,14 @@ def megatron(script, plan, model):
 def torchtitan(script, plan, model):
     from torchtitan.config.manager import ConfigManager
 
-    config = ConfigManager().parse_args(
-        ["--module", "llama3", "--config", "llama3_8b", *words_of(script, "SAILOR_TORCHTITAN_ARGS")])
+    if torchtitan_format() == "torchtitan":
+        config = ConfigManager().parse_args(
+            ["--module", "llama3", "--config", "llama3_8b", *words_of(script, "SAILOR_TORCHTITAN_ARGS")])
+        recomputes, head = type(config.activation_checkpoint).__qualname__ == "FullAC.Config", "lm_head"
+    else:
+        pathlib.Path("torchtitan.toml").write_text(script)
+        config = ConfigManager().parse_args(["--job.config_file", "torchtitan.toml"])
+        recomputes, head = config.activation_checkpoint.mode == "full", "output"
     errors = []
     pipeline = plan["pipelines"][0]
     stages = len(pipeline["stages"])
@@ -230,14 +246,18 @@ def torchtitan(script, plan, model):
     check(errors, "sharding groups", config.parallelism.data_parallel_shard_degree,
           plan.get("sharding_degree", replicas))
     check(errors, "global batch", config.training.global_batch_size, plan["job"]["global_batch"])
-    check(errors, "recomputation", type(config.activation_checkpoint).__qualname__,
-          "FullAC.Config" if pipeline["stages"][0].get("recompute") == "full" else "NoneType")
+    check(errors, "recomputation", recomputes, pipeline["stages"][0].get("recompute") == "full")
     if stages > 1:
         parts = config.parallelism.module_fqns_per_model_part
         blocks = [[int(name.removeprefix("layers.")) for name in part if name.startswith("layers.")] for part in parts]
         check(errors, "blocks of the stages", blocks, [list(each) for each in chunks_of(plan, model["blocks"])])
-        check(errors, "ends", (parts[0][0], parts[-1][-2:]), ("tok_embeddings", ["norm", "lm_head"]))
+        check(errors, "ends", (parts[0][0], parts[-1][-2:]), ("tok_embeddings", ["norm", head]))
     return errors
+
+
+def torchtitan_format():
+    """The form that this release reads."""
+    return "torchtitan-toml" if importlib.metadata.version("torchtitan").startswith("0.2") else "torchtitan"
 
 
 def versions():
@@ -265,21 +285,21 @@ def main():
             model = tomllib.loads((own if where else HERE / "profiles" / own).read_text())
             for format_name, framework, pins, take in (
                     ("megatron", "megatron-core", [], megatron),
-                    ("torchtitan", "torch-fsdp", ["--pin", "optimizer_sharding=zero2"], torchtitan)):
-                title = f"{format_name:10}  {gpus}, {model_name}, batch {batch} {' '.join(more)}".rstrip()
-                if format_name == "torchtitan" and model_name != "llama-3-8b":
+                    (torchtitan_format(), "torch-fsdp", ["--pin", "optimizer_sharding=zero2"], torchtitan)):
+                title = f"{format_name:15} {gpus}, {model_name}, batch {batch} {' '.join(more)}".rstrip()
+                if format_name != "megatron" and model_name != "llama-3-8b":
                     continue
                 made = run(program("sailor-plan"), "--gpus", gpus, "--model", model_name, "--global-batch", str(batch),
                            "--sequence-length", "4096", "--precision", "bf16", "--framework", framework, "--top", "1",
                            "--time-limit", "20", "-o", "plan.toml", *where, *pins, *more)
                 if made.returncode != 0:
-                    print(f"{title}: no plan, {made.stderr.strip().splitlines()[0]}")
+                    print(f"{title}: no plan, {error_of(made)}")
                     continue
                 plan = tomllib.loads(pathlib.Path("plan.toml").read_text())
                 done = subprocess.run([program("sailor-simulate"), "plan.toml", "--profile", "published", "--format",
                                        format_name, *where], capture_output=True, text=True)
                 if done.returncode == 2:
-                    print(f"{title}: refused, {done.stderr.strip()}")
+                    print(f"{title}: refused, {error_of(done)}")
                     continue
                 if done.returncode != 0:
                     raise SystemExit(f"{title}: exit status {done.returncode}\n{done.stderr}")

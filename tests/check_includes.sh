@@ -12,7 +12,7 @@ exec awk '
       cstdlib:aligned_alloc,atoi,exit,free,getenv,malloc cstring:memcmp,memcpy,memmove,memset,strcmp,strncpy deque:deque \
       exception:current_exception,exception,exception_ptr,rethrow_exception filesystem:filesystem fstream:ifstream,ofstream \
       functional:equal_to,function,greater,hash,less future:future initializer_list:initializer_list limits:numeric_limits list:list \
-      map:map,multimap memory:allocator_arg,make_shared,make_unique,shared_ptr,unique_ptr,weak_ptr mutex:lock_guard,mutex,scoped_lock,unique_lock \
+      map:map,multimap memory:allocator_arg,make_shared,make_unique,shared_ptr,unique_ptr,weak_ptr mutex:call_once,lock_guard,mutex,once_flag,scoped_lock,unique_lock \
       new:bad_alloc numeric:accumulate,gcd,iota optional:nullopt,optional random:minstd_rand,mt19937,mt19937_64,uniform_int_distribution,uniform_real_distribution set:multiset,set source_location:source_location span:span \
       stdexcept:invalid_argument,length_error,logic_error,out_of_range,runtime_error \
       string:getline,string,to_string string_view:string_view system_error:generic_category,system_error thread:jthread,this_thread,thread tuple:apply,tie,tuple \

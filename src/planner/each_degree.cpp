@@ -115,37 +115,48 @@ class DegreeSearch {
     std::vector<Candidate> found;
     std::optional<Degrees> best;
     double best_score = infinity;
-    const auto try_briefly = [&](const Degrees& degrees, bool gives_up) {
-      Request brief = with_degrees(request_, degrees);
-      brief.effort.brief = true;
-      brief.effort.gives_up = brief.effort.gives_up || gives_up;
-      brief.pareto = false;
-      brief.max_plans = 1;
-      if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * static_cast<double>(tried));
-      auto one = search_one_(brief);
-      if (!one) return;
-      if (is_one_group(one->plans.front().plan)) return;
-      const simulator::Prediction& prediction = one->plans.front().prediction;
-      const double score = score_of(request_.objective, prediction.iteration_time, prediction.cost_per_iteration);
-      if (score < best_score) {
-        best_score = score;
-        best = degrees;
+    const auto try_briefly = [&](const std::vector<Degrees>& all, bool gives_up) {
+      std::vector<Request> requests;
+      for (const Degrees& degrees : all) {
+        Request& brief = requests.emplace_back(with_degrees(request_, degrees));
+        brief.effort.brief = true;
+        brief.effort.gives_up = brief.effort.gives_up || gives_up;
+        brief.pareto = false;
+        brief.max_plans = 1;
+        if (request_.effort.time) brief.effort.time = *request_.effort.time / (2.0 * static_cast<double>(tried));
       }
-      found.push_back(std::move(one->plans.front()));
+      auto results = search_side_by_side(std::move(requests), search_one_);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        if (!results[i] || is_one_group(results[i]->plans.front().plan)) continue;
+        Candidate& one = results[i]->plans.front();
+        const double score =
+            score_of(request_.objective, one.prediction.iteration_time, one.prediction.cost_per_iteration);
+        if (score < best_score) {
+          best_score = score;
+          best = all[i];
+        }
+        found.push_back(std::move(one));
+      }
     };
+    std::vector<Degrees> divisions;
     for (const int context : contexts_)
-      for (const int expert : experts_) try_briefly({context, expert, shardings_.front()}, false);
+      for (const int expert : experts_) divisions.push_back({context, expert, shardings_.front()});
+    try_briefly(divisions, false);
     const Degrees least{contexts_.front(), experts_.front(), shardings_.front()};
-    if (!best) return search_in_full(least, 1);
+    if (!best) return search_one_(in_full(least, 1));
     // Groups need more memory than sharding over all: where nothing fits without them nothing fits with them.
-    const Degrees whole = *best;
+    std::vector<Degrees> groups;
     for (std::size_t i = 1; i < shardings_.size(); ++i)
-      if (shardings_[i] % std::lcm(whole.context, whole.expert) == 0)
-        try_briefly({whole.context, whole.expert, shardings_[i]}, true);
+      if (shardings_[i] % std::lcm(best->context, best->expert) == 0)
+        groups.push_back({best->context, best->expert, shardings_[i]});
+    try_briefly(groups, true);
     // The least degrees are searched in full as well, so that trying more of them never gives a worse plan.
-    std::vector<Degrees> in_full{*best};
-    if (*best != least) in_full.push_back(least);
-    auto result = search_in_full(*best, in_full.size());
+    std::vector<Degrees> thorough{*best};
+    if (*best != least) thorough.push_back(least);
+    std::vector<Request> requests;
+    for (const Degrees& degrees : thorough) requests.push_back(in_full(degrees, thorough.size()));
+    auto results = search_side_by_side(std::move(requests), search_one_);
+    auto result = std::move(results.front());
     if (!result) return result;
     for (Candidate& candidate : result->plans)
       if (is_one_group(candidate.plan)) candidate.plan.sharding_degree = 0;
@@ -153,19 +164,17 @@ class DegreeSearch {
     std::string searched = text_of(*best);
     std::optional<Bound> bound;
     if (*best == undivided) bound = result->bound;
-    if (in_full.size() > 1) {
-      if (auto other = search_in_full(least, in_full.size())) {
-        searched += ", and " + text_of(least);
-        if (least == undivided) bound = other->bound;
-        add(std::move(*other), *result);
-      }
+    if (thorough.size() > 1 && results.back()) {
+      searched += ", and " + text_of(least);
+      if (least == undivided) bound = results.back()->bound;
+      add(std::move(*results.back()), *result);
     }
     result->degrees += fmt::format(". Searched in full: {}.", searched);
     if (bound && !covers_all()) result->degrees += bound_text(*bound, *result);
     std::erase_if(found, [&](const Candidate& candidate) {
       const Plan& plan = candidate.plan;
       const Degrees degrees{plan.context_parallel, plan.expert_parallel, plan.sharding_degree};
-      return std::find(in_full.begin(), in_full.end(), degrees) != in_full.end();
+      return std::find(thorough.begin(), thorough.end(), degrees) != thorough.end();
     });
     add_plans(std::move(found), *result);
     set_bound(covers_all() ? bound : std::nullopt, *result);
@@ -227,11 +236,11 @@ class DegreeSearch {
   }
 
   /// `searches`: how many such searches share the time.
-  Result<SearchResult> search_in_full(const Degrees& degrees, std::size_t searches) const {
+  [[nodiscard]] Request in_full(const Degrees& degrees, std::size_t searches) const {
     Request full = with_degrees(request_, degrees);
     full.effort.bounds_groups = covers_all() && shardings_.size() > 1;
     if (request_.effort.time) full.effort.time = *request_.effort.time / (2.0 * static_cast<double>(searches));
-    return search_one_(full);
+    return full;
   }
 
   /// The sentence that says what `bound`, of the plans without division, proves, compared with the best of all.

@@ -77,19 +77,15 @@ bool needs_each_recompute(const Request& request, const simulator::Framework& fr
          !request.pins.recompute;
 }
 
-Result<SearchResult> search_each_recompute(const Request& request,
-                                           const std::function<Result<SearchResult>(const Request&)>& search) {
+Result<SearchResult> search_each_recompute(const Request& request, const SearchOne& search) {
+  std::vector<Request> pinned(kinds.size(), request);
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    pinned[i].pins.recompute = kinds[i];
+    if (request.effort.time) pinned[i].effort.time = *request.effort.time / static_cast<double>(kinds.size());
+  }
   std::optional<SearchResult> result;
   std::optional<Error> error;
-  for (const Recompute recompute : kinds) {
-    if (result && request.effort.is_interrupted && request.effort.is_interrupted()) {
-      result->stop = Stop::interrupted;
-      break;
-    }
-    Request pinned = request;
-    pinned.pins.recompute = recompute;
-    if (request.effort.time) pinned.effort.time = *request.effort.time / static_cast<double>(kinds.size());
-    auto found = search(pinned);
+  for (auto& found : search_side_by_side(std::move(pinned), search)) {
     if (!found)
       error = found.error();
     else if (!result)

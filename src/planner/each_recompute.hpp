@@ -2,9 +2,7 @@
 // recomputation that fits, so here it runs once for each kind, pinned, and the results become one.
 #pragma once
 
-#include <functional>
-
-#include "planner/planner.hpp"
+#include "planner/side_by_side.hpp"
 #include "simulator/framework.hpp"
 
 namespace sailor::planner {
@@ -13,7 +11,6 @@ bool needs_each_recompute(const Request& request, const simulator::Framework& fr
 
 /// `search` is find_plans() for one pinned kind. A time limit is divided among the searches, a work limit is not.
 /// Errors: those of the search that recomputes most, if none finds a plan.
-Result<SearchResult> search_each_recompute(const Request& request,
-                                           const std::function<Result<SearchResult>(const Request&)>& search);
+Result<SearchResult> search_each_recompute(const Request& request, const SearchOne& search);
 
 }  // namespace sailor::planner

@@ -497,6 +497,7 @@ class Exhaustive {
 }  // namespace
 
 bool search_exhaustively(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+  solutions.begin({Step::all_plans});
   return Exhaustive(prices, solutions, stop).run();
 }
 

@@ -337,6 +337,7 @@ std::string explain(const SearchResult& result, const Request& request) {
   const Candidate& winner = result.plans.front();
   std::string text = fmt::format("Plan 1 is {}: {}.\n", outline(winner.plan), figures(winner));
   text += fmt::format("Its time: {}.\n", own_parts(winner));
+  if (!winner.found_by.empty()) text += fmt::format("It was found by {}.\n", describe(winner.found_by));
   text += bound_line(result, request.objective) + "\n";
   text += memory_line(winner, request) + "\n";
   for (const std::string& line : idle_lines(result, request)) text += line + "\n";

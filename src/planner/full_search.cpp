@@ -50,6 +50,7 @@ class FullSearch {
   void with_hints(const std::vector<Hint>& hints) {
     if (space_.schedules.front() == Schedule::interleaved_1f1b) return;
     make_pool_sets();
+    solutions_.begin({Step::hints});
     for (const OptimizerSharding sharding : space_.sharding) {
       set_rules(space_.schedules.front(), sharding);
       columns_ = single_pool_templates(prices_, rules_, stop_);
@@ -78,6 +79,7 @@ class FullSearch {
     }
     if (request_.effort.uses(Heuristic::one_kind)) try_one_kind();
     make_levels();
+    solutions_.begin({Step::many_templates});
     for (const auto& pools : pool_sets_)
       for (const double level : levels_) {
         if (stop_()) return;
@@ -104,6 +106,7 @@ class FullSearch {
   /// Tries every template mix of one kind of pipeline: for each number of micro-batches the min number of pipelines,
   /// unless the lower bound of its time is too long.
   void try_one_kind() {
+    solutions_.begin({Step::one_template});
     // The likely best come first: the others are then seen to be worse without being priced.
     struct Kind {
       const PipelineTemplate* column;
@@ -292,6 +295,7 @@ class FullSearch {
   /// messages cross them (as the planner of the paper places them, section 4.2).
   void try_filled() {
     if (!request_.effort.uses(Heuristic::mixed) || request_.pins.data_parallel) return;
+    solutions_.begin({Step::filled_pools});
     for (const auto& pools : pool_sets_) {
       const std::size_t type = space_.pools[pools.front()].type;
       if (pools.size() < 2 ||
@@ -339,12 +343,14 @@ class FullSearch {
 
   void try_mixed() {
     if (space_.pools.size() < 2) return;
+    solutions_.begin({Step::spanning_pools});
     if (solutions_.best().empty()) {  // nothing fits into one pool, or keeps the limits there
       if (request_.effort.uses(Heuristic::spanning))
         for (const PipelineTemplate& column : spanning_templates(prices_, rules_, pool_sets_, stop_)) try_given(column);
       if (solutions_.best().empty()) return;
     }
     if (!request_.effort.uses(Heuristic::mixed)) return;
+    solutions_.begin({Step::two_pools});
     const double deadline = longest_pipeline(solutions_.best().front());
     MixRequest all = request_of({}, infinity);
     std::vector<double> worth;
@@ -356,6 +362,7 @@ class FullSearch {
   /// Tries template mixes of one kind of pipeline whose stages are anywhere.
   void try_alike() {
     if (space_.layers() > SearchSpace::max_layers) return;
+    solutions_.begin({Step::alike});
     const bool is_brief = request_.effort.brief;
     if (solutions_.best_score() == infinity) {  // nothing can be passed over then
       add_alike(true);
@@ -467,6 +474,7 @@ void search_coarsely(StagePrices& prices, SolutionPool& solutions, const StopChe
   const Schedule schedule = space.schedules.front();
   if (schedule == Schedule::interleaved_1f1b) return;
   const OptimizerSharding sharding = space.sharding.front();
+  solutions.begin({Step::coarse});
   TemplateRules rules = rules_for(space, schedule, sharding);
   if (!shards_gradients(sharding)) rules.sharing.replicas = 1.0;
   search_coarsely_by(rules, prices, solutions, stop);

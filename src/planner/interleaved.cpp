@@ -85,6 +85,7 @@ class ChunkBalancer {
 
 void search_interleaved(StagePrices& prices, const std::vector<PipelineTemplate>& columns, OptimizerSharding sharding,
                         SolutionPool& solutions, const StopCheck& stop) {
+  solutions.begin({Step::interleaved});
   const SearchSpace& space = prices.space();
   const Request& request = prices.request();
   for (std::size_t p = 0; p < space.pools.size(); ++p)

@@ -21,6 +21,7 @@
 #include "planner/paper/search.hpp"
 #include "planner/parts.hpp"
 #include "planner/search_space.hpp"
+#include "planner/side_by_side.hpp"
 #include "planner/solution_pool.hpp"
 #include "planner/stage_prices.hpp"
 
@@ -192,7 +193,7 @@ class Search {
       pools.push_back(static_cast<std::size_t>(std::find_if(space_.pools.begin(), space_.pools.end(), same) -
                                                space_.pools.begin()));
     }
-    return add(found, solutions, pools);
+    return add(found, Step::part_of_cluster, solutions, pools);
   }
 
   /// Every part gets an equal share of the time that is left.
@@ -275,12 +276,13 @@ class Search {
     Prices prices = prices_for(other);
     SolutionPool found(other, space_, env_, most_kept());
     search_all(prices, found);
-    return add(found, solutions);
+    return add(found, Step::other_limits, solutions);
   }
 
-  /// Adds the plans of another solution pool, whose device pools have other indices if `pools` says so. Returns its
-  /// best printed score, infinite if there is none.
-  double add(const SolutionPool& found, SolutionPool& solutions, const std::vector<std::size_t>& pools = {}) {
+  /// Adds the plans of another solution pool, the findings of `step`, whose device pools have other indices if `pools`
+  /// says so. Returns its best printed score, infinite if there is none.
+  double add(const SolutionPool& found, Step step, SolutionPool& solutions,
+             const std::vector<std::size_t>& pools = {}) {
     result_.considered += found.considered();
     result_.did_not_fit += found.did_not_fit();
     for (const auto* plans : {&found.printed(), &found.best(), &found.front()})
@@ -289,6 +291,9 @@ class Search {
         if (!pools.empty())
           for (Group& group : mix.groups)
             for (TemplateStage& stage : group.column.stages) stage.pool = pools[stage.pool];
+        Steps steps = plan.found_by;
+        if (steps.empty() || steps.front() != step) steps.insert(steps.begin(), step);
+        solutions.begin(std::move(steps));
         solutions.add(mix, plan.shares);
       }
     return found.printed().empty() ? infinity : found.printed().front().printed_score;
@@ -308,7 +313,7 @@ class Search {
     StagePrices prices(other, *space, env_);
     SolutionPool found(other, *space, env_, most_kept());
     search_paper(prices, found, stop_check(found), PaperEffort::quick);
-    add(found, solutions);
+    add(found, Step::paper_space, solutions);
   }
 
   /// Whether the best plan by the objective keeps the limits on time and money. If so, it is in the solution pool.
@@ -397,7 +402,8 @@ class Search {
       entry.plan.prediction = simulator::summary(*prediction);
       result_.plans.push_back({.plan = std::move(entry.plan),
                                .prediction = std::move(*prediction),
-                               .memory_headroom = entry.memory_headroom});
+                               .memory_headroom = entry.memory_headroom,
+                               .found_by = std::move(entry.found_by)});
     }
     const auto score = [&](const Candidate& candidate) {
       const Objective objective = request_.pareto ? Objective::throughput : request_.objective;
@@ -509,9 +515,12 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
   simulator::Environment environment = given;
   if (environment.costs == nullptr) environment.costs = &own_costs.emplace(simulator::layer_costs_for(given));
   const auto find = [&](const Request& wanted, const std::function<void(const SearchProgress&)>& shown) {
+    JoinedProgress joined(wanted.objective, shown);
     const auto search = [&](const Request& searched) {
-      return search_each_degree(searched, environment,
-                                [&](const Request& one) { return Search(one, environment, shown).run(); });
+      return search_each_degree(searched, environment, [&](const Request& one) {
+        const auto progress_of_one = joined.of_search();
+        return Search(one, environment, progress_of_one).run();
+      });
     };
     return needs_each_recompute(wanted, environment.framework) ? search_each_recompute(wanted, search) : search(wanted);
   };

@@ -17,6 +17,7 @@
 #include "core/error.hpp"
 #include "plan/plan.hpp"
 #include "planner/request.hpp"
+#include "planner/steps.hpp"
 #include "profile/profile.hpp"
 #include "simulator/simulator.hpp"
 
@@ -26,6 +27,7 @@ struct Candidate {
   Plan plan;  ///< carries its prediction
   simulator::Prediction prediction;
   double memory_headroom = 0.0;  ///< smallest share of a device's memory that stays free; 1 when not known
+  Steps found_by{};              ///< empty: by no search
 };
 
 /// How good the best plan is, by the closed form: the unit is that of the objective (iterations/s; USD; iterations/s

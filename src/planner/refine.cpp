@@ -267,6 +267,12 @@ class Refiner {
   bool improved_ = false;
 };
 
+Steps followed_by(Steps steps, RefineBy by) {
+  const Step last = by == RefineBy::events ? Step::local_search_by_events : Step::local_search;
+  if (steps.empty() || steps.back() != last) steps.push_back(last);
+  return steps;
+}
+
 }  // namespace
 
 struct Refinement::Worker {
@@ -297,7 +303,8 @@ std::vector<Start> Refinement::starts(Schedule schedule, RefineBy by) const {
   for (const Solution& found : by_events ? solutions_.printed() : solutions_.best()) {
     if (starts.size() == most) break;
     if (found.mix.schedule == schedule)
-      starts.push_back({.mix = found.mix, .score = by_events ? found.printed_score : found.score});
+      starts.push_back(
+          {.mix = found.mix, .score = by_events ? found.printed_score : found.score, .found_by = found.found_by});
   }
   if (by_events) return starts;
   const std::size_t best = starts.size();
@@ -322,6 +329,7 @@ void Refinement::run(const TemplateRules& rules, const std::vector<PipelineTempl
     threads_.for_each(count, [&](std::size_t i, std::size_t thread) {
       Worker& pool = worker(thread);
       pool.solutions.begin_from(known);
+      pool.solutions.begin(followed_by(all[first + i].found_by, by));
       const std::function<bool()> stop = [&] {
         if (pool.solutions.considered() >= share) return true;
         const std::lock_guard lock(asking);

@@ -164,7 +164,8 @@ std::optional<Solution> SolutionPool::price(const TemplateMix& mix, const std::v
                  .plan = std::move(plan),
                  .time = quick->iteration_time,
                  .cost = quick->cost_per_iteration,
-                 .memory_headroom = quick->memory_headroom};
+                 .memory_headroom = quick->memory_headroom,
+                 .found_by = steps_};
   found.gpus = found.plan.ranks();
   found.score = score_of(request_.objective, found.time, found.cost);
   judge(found);
@@ -299,7 +300,8 @@ void SolutionPool::note_varied(Solution& found) {
       if (at == key.end() || *at != pool) key.insert(at, pool);
     }
   Start& best = found_.varied[std::move(key)];
-  if (found.score < best.score && has_room(found)) best = {.mix = found.mix, .score = found.score};
+  if (found.score < best.score && has_room(found))
+    best = {.mix = found.mix, .score = found.score, .found_by = found.found_by};
 }
 
 std::vector<Start> SolutionPool::varied() const {

@@ -6,8 +6,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "planner/steps.hpp"
 #include "planner/template_mix.hpp"
 #include "simulator/quick.hpp"
 
@@ -29,6 +31,7 @@ struct Solution {
   double memory_headroom = 1.0;
   double score = 0.0;    ///< under the objective, smaller is better: seconds, USD, or their product
   std::size_t kind = 0;  ///< equal for plans that differ in numbers only
+  Steps found_by{};
 };
 
 /// The scores of a plan that was added; infinite if it is not allowed.
@@ -41,6 +44,7 @@ struct Scores {
 struct Start {
   TemplateMix mix;
   double score = infinity;  ///< by the closed form
+  Steps found_by{};
 };
 
 /// The plans that are kept, and what is known of the others.
@@ -74,6 +78,9 @@ class SolutionPool {
   /// the best kinds that the request wants to see (when Request::pareto is set, those that no other beats in time,
   /// money and devices at once).
   SolutionPool(const Request& request, const SearchSpace& space, const simulator::Environment& env, std::size_t most);
+
+  /// Plans that are added from now on were found by these steps.
+  void begin(Steps steps) { steps_ = std::move(steps); }
 
   /// Divides the batch among the pipelines of a template mix, prices the plan, divides again by the time when each
   /// pipeline's gradients can be reduced, and keeps the plan if it fits, keeps the limits and is good enough. Returns
@@ -143,6 +150,7 @@ class SolutionPool {
   const std::size_t max_;
   const std::size_t max_printed_;  ///< even if fewer are shown: a search starts from them (refine.hpp)
   Findings found_;
+  Steps steps_;
 };
 
 }  // namespace sailor::planner

@@ -43,6 +43,9 @@ struct Efficiency {
   double memory = 0.0;      ///< everything else: share of the memory bandwidth
   Seconds launch{};         ///< time to launch one operation; no time is below the sum of its launches
   double link_share = 0.0;  ///< bandwidth between devices of a node as share of their memory bandwidth
+  /// Nine of ten times of layers by these rates are off by less than this, either way as a factor; 0: as
+  /// expected_error() says.
+  double error = 0.0;
 };
 Efficiency generic_efficiency(DeviceKind kind, Precision precision);
 struct LayerKernels;

@@ -145,13 +145,29 @@ EstimateError expected_error(Basis basis, Precision precision) {
   return {};
 }
 
+EstimateError expected_error(Basis basis, Precision precision, const LayerKernels& kernels) {
+  constexpr double typical_of_wide = 0.41;  // of a normal distribution: 50% within 0.67 deviations, 90% within 1.64
+  const bool by_rates = basis == Basis::transfer || basis == Basis::roofline;
+  if (by_rates && kernels.efficiency && kernels.efficiency->error > 0.0)
+    return {.typical = typical_of_wide * kernels.efficiency->error, .wide = kernels.efficiency->error};
+  return expected_error(basis, precision);
+}
+
 LayerCosts::LayerCosts(const Model& model, const Profile& profile, const GpuCatalogue& gpus, bool measured_only,
                        const LayerKernels& kernels)
     : model_(model), profile_(profile), gpus_(gpus), measured_only_(measured_only), kernels_(kernels) {}
 
 const LayerCosts::TimeTable& LayerCosts::measured_times() const {
-  if (times_) return *times_;
-  TimeTable& times = times_.emplace();
+  std::call_once(guards_->times, [this] { collect_times(); });
+  return times_;
+}
+
+const LayerCosts::SizeTable& LayerCosts::measured_sizes() const {
+  std::call_once(guards_->sizes, [this] { collect_sizes(); });
+  return sizes_;
+}
+
+void LayerCosts::collect_times() const {
   // Layers of a kind differ little; a row counts once for each layer that it holds for.
   std::map<LayerKey, std::map<int, const LayerTime*>> rows;
   for (const LayerTime& row : profile_.data().layer_times)
@@ -175,27 +191,23 @@ const LayerCosts::TimeTable& LayerCosts::measured_times() const {
         if (const auto cost = profile_.find_layer(row->second->key)) own_update = cost->update;
       update.push_back({own_update.median.value(), weight});
     }
-    times[key] = {.forward = Seconds(weighted_median(std::move(forward))),
-                  .backward = Seconds(weighted_median(std::move(backward))),
-                  .update = Seconds(weighted_median(std::move(update)))};
+    times_[key] = {.forward = Seconds(weighted_median(std::move(forward))),
+                   .backward = Seconds(weighted_median(std::move(backward))),
+                   .update = Seconds(weighted_median(std::move(update)))};
   }
-  return times;
 }
 
-const LayerCosts::SizeTable& LayerCosts::measured_sizes() const {
-  if (sizes_) return *sizes_;
-  SizeTable& table = sizes_.emplace();
+void LayerCosts::collect_sizes() const {
   for (const LayerMemory& row : profile_.data().layer_memory)
     if (row.key.model == model_.name) {
       LayerKey key = row.key;
       key.first_layer = 0;
-      LayerSizes& sizes = table[key];
+      LayerSizes& sizes = sizes_[key];
       sizes.parameters = std::max(sizes.parameters, row.parameters);
       sizes.activation = std::max(sizes.activation, row.activation);
       sizes.output = std::max(sizes.output, row.output);
       sizes.workspace = std::max(sizes.workspace, row.workspace);
     }
-  return table;
 }
 
 bool LayerCosts::is_measured_on(const std::string& gpu) const {
@@ -204,7 +216,7 @@ bool LayerCosts::is_measured_on(const std::string& gpu) const {
 }
 
 const Result<LayerPrice>& LayerCosts::find(const LayerKey& key) const {
-  const std::lock_guard lock(*finding_);
+  const std::lock_guard lock(guards_->finding);
   const auto known = found_.find(key);
   if (known != found_.end()) return known->second;
   return found_.emplace(key, price(key)).first->second;
@@ -251,7 +263,7 @@ Result<LayerPrice> LayerCosts::price_in_fp8(const LayerKey& key) const {
   if (!price || price->basis == Basis::roofline) return price;
   if (price->basis != Basis::transfer) price->sources = "its times in bf16";
   price->basis = Basis::transfer;
-  const double error = 1.0 + expected_error(Basis::transfer, Precision::fp8).wide;
+  const double error = 1.0 + expected_error(Basis::transfer, Precision::fp8, kernels_).wide;
   for (TimeStatistics LayerCost::*times : {&LayerCost::forward, &LayerCost::backward, &LayerCost::update})
     price->cost.*times = spread((price->cost.*times).median, error);
   return price;
@@ -464,7 +476,7 @@ Result<LayerPrice> LayerCosts::estimate(const LayerKey& key, Basis basis, const 
   const auto times = basis == Basis::transfer ? transfer(key, without, result.sources) : roofline_of(key);
   if (!times) return fail(times.error());
   const LayerSizes sizes = basis == Basis::transfer ? sizes_of(key, without) : layer_sizes(model_, key, kernels_);
-  const double factor = 1.0 + expected_error(basis, key.precision).wide;
+  const double factor = 1.0 + expected_error(basis, key.precision, kernels_).wide;
   result.cost = {.forward = spread(times->forward, factor),
                  .backward = spread(times->backward, factor),
                  .update = spread(times->update, factor),
@@ -491,7 +503,7 @@ std::string LayerCosts::explain(const LayerKey& key, const LayerPrice& price) co
                                                                 key.context_parallel, key.expert_parallel)
                                                   : "");
   const std::string sizes = fmt::format(" at tensor parallel {}, micro-batch {}", key.tensor_parallel, key.micro_batch);
-  const EstimateError error = expected_error(price.basis, key.precision);
+  const EstimateError error = expected_error(price.basis, key.precision, kernels_);
   std::string expect = fmt::format("expect errors of about {:.0f}%", error.typical * 100.0);
   if (value_bytes(key.precision) < 4.0 && price.cost.origin == Origin::estimated)
     expect = fmt::format("{}: {}; one in ten is off by more than a factor of {:.2f}",

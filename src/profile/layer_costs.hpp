@@ -48,9 +48,10 @@ struct EstimateError {
   double wide = 0.0;
 };
 EstimateError expected_error(Basis basis, Precision precision);
+/// The same, by Efficiency::error of the rates where they say it.
+EstimateError expected_error(Basis basis, Precision precision, const LayerKernels& kernels);
 
-/// Remembers its answers. find() may be called by several threads, the rest by one at a time. The arguments must
-/// outlive it.
+/// Remembers its answers. May be used by several threads at once. The arguments must outlive it.
 class LayerCosts {
  public:
   /// `kernels`: those of the framework that the estimates are for.
@@ -62,7 +63,7 @@ class LayerCosts {
   /// better origin than their inputs, and have a slightly wider [low, high]; estimates have [low, high] after
   /// expected_error(). Where nothing was measured in fp8, its cost is that in bf16, times the ratio of their
   /// estimates. Errors: not_found, from the look-up if measured_only, or if the catalogue does not know the GPU
-  /// or its rate. Several threads may call this at once.
+  /// or its rate.
   [[nodiscard]] const Result<LayerPrice>& find(const LayerKey& key) const;
 
   /// Stored times with stored sizes; unless measured_only, where no sizes are stored, with estimated ones, and
@@ -102,6 +103,8 @@ class LayerCosts {
   [[nodiscard]] Result<LayerTimes> roofline_of(const LayerKey& key, bool launches = true) const;
   [[nodiscard]] Result<LayerTimes> transfer(const LayerKey& key, const std::string& without,
                                             std::string& sources) const;
+  void collect_times() const;
+  void collect_sizes() const;
   [[nodiscard]] LayerSizes sizes_of(const LayerKey& key, const std::string& without) const;
 
   const Model& model_;
@@ -109,10 +112,15 @@ class LayerCosts {
   const GpuCatalogue& gpus_;
   bool measured_only_;
   LayerKernels kernels_;
-  mutable std::optional<TimeTable> times_;  // computed on first use, like the next: only estimates need them
-  mutable std::optional<SizeTable> sizes_;
+  mutable TimeTable times_;  // collected on first use, like the next: only estimates need them
+  mutable SizeTable sizes_;
   mutable std::map<LayerKey, Result<LayerPrice>> found_;
-  std::unique_ptr<std::mutex> finding_ = std::make_unique<std::mutex>();
+  struct Guards {
+    std::once_flag times{};
+    std::once_flag sizes{};
+    std::mutex finding{};
+  };
+  std::unique_ptr<Guards> guards_ = std::make_unique<Guards>();
 };
 
 }  // namespace sailor

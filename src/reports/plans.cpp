@@ -281,6 +281,8 @@ ordered_json plans_to_json(const Heading& heading, const planner::Request& reque
     ordered_json row = prediction_to_json(candidate.prediction);
     row["memory_headroom"] = candidate.memory_headroom;
     row["description"] = planner::outline(candidate.plan);
+    row["found_by"] = ordered_json::array();
+    for (const planner::Step step : candidate.found_by) row["found_by"].push_back(to_string(step));
     row["plan"] = plan_to_json(candidate.plan);
     plans.push_back(std::move(row));
   }

@@ -132,6 +132,7 @@ Efficiency read_efficiency(const TomlTable& table) {
   efficiency.attention_backward_half = tokens("attention_backward_half");
   efficiency.memory = table.number("memory", share);
   efficiency.launch = Seconds(table.number("launch_s", {.minimum = 0.0, .maximum = 1.0}));
+  if (table.has("error")) efficiency.error = table.number("error", {.minimum = 0.001, .maximum = 10.0});
   return efficiency;
 }
 

@@ -2,6 +2,7 @@
 // input of the simulator's and the planner's tests.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "cluster/cluster.hpp"
@@ -72,9 +73,10 @@ partitions = ["normal"]
     const Profile profile(data);
     return simulator::simulate(plan, environment(profile), timeline);
   }
-  [[nodiscard]] Result<planner::SearchResult> search(const planner::Request& request) const {
+  [[nodiscard]] Result<planner::SearchResult> search(
+      const planner::Request& request, const std::function<void(const planner::SearchProgress&)>& progress = {}) const {
     const Profile profile(data);
-    return planner::find_plans(request, environment(profile));
+    return planner::find_plans(request, environment(profile), progress);
   }
 
   /// An all-reduce between cores of different nodes, of any size.

@@ -111,7 +111,13 @@ TEST(Explain, SaysWhyTheWinnerWinsAndWhatTheNextLosesBy) {
   Request request;
   request.memory_margin = 0.05;
   result.nodes = nodes_of_four(6).groups;
+  EXPECT_FALSE(has(explain(result, request), "It was found by"));
+  result.plans.front().found_by = {Step::part_of_cluster, Step::two_pools, Step::local_search};
   const std::string text = explain(result, request);
+  EXPECT_TRUE(has(text,
+                  "It was found by a part of the cluster on its own, then templates over two pools, then local "
+                  "search.\n"))
+      << text;
   EXPECT_TRUE(
       has(text, "Plan 1 is 4 x [A100-40 tp4] b2 n2: 16.0 s an iteration (0.0625 iterations/s), $0.400, 16 devices."))
       << text;

@@ -155,6 +155,10 @@ TEST(Framework, KernelsOfLayersAreReadWithTheirEfficiency) {
   EXPECT_EQ(read->kernels.efficiency->attention_backward, 0.3);
   EXPECT_EQ(read->kernels.efficiency->memory, 0.7);
   EXPECT_EQ(read->kernels.efficiency->launch, Seconds(2e-5));
+  EXPECT_EQ(read->kernels.efficiency->error, 0.0);
+  std::string fitted = text;
+  fitted.replace(fitted.find("launch_s = 2e-5"), 15, "launch_s = 2e-5\nerror = 0.13");
+  EXPECT_EQ(parse_framework(fitted, "f.toml").value().kernels.efficiency->error, 0.13);
 
   text.replace(text.find("compute = 0.5"), 13, "compute = 1.5");
   const auto refused = parse_framework(text, "f.toml");

@@ -248,8 +248,11 @@ TEST(LargeSearch, TheNumberOfThreadsChangesNothing) {
       EXPECT_EQ(found->considered, first->considered) << what << threads;
       EXPECT_EQ(found->did_not_fit, first->did_not_fit) << what << threads;
       ASSERT_EQ(found->plans.size(), first->plans.size());
-      for (std::size_t i = 0; i < found->plans.size(); ++i)
+      for (std::size_t i = 0; i < found->plans.size(); ++i) {
         EXPECT_EQ(plan_fingerprint(found->plans[i].plan), plan_fingerprint(first->plans[i].plan)) << what << threads;
+        EXPECT_EQ(found->plans[i].found_by, first->plans[i].found_by) << what << threads;
+        EXPECT_FALSE(found->plans[i].found_by.empty());
+      }
     }
   };
   expect_equal_answers("", {2, 3, 7});

@@ -556,6 +556,26 @@ TEST_F(Costs, WithoutAnyMeasurementThePeakRatesDecide) {
                   expected_error(Basis::roofline, Precision::fp32).typical * 100));
 }
 
+// A description whose rates were fitted says how far they are off, and its predictions are as narrow.
+TEST_F(Costs, RatesOfADescriptionSayTheirOwnError) {
+  data_ = {};
+  const Profile profile(data_);
+  LayerKernels kernels;
+  for (const double error : {0.0, 0.25}) {
+    kernels.efficiency =
+        Efficiency{.compute = 0.5, .attention_forward = 0.5, .attention_backward = 0.5, .memory = 0.5, .error = error};
+    const LayerCosts costs(model_, profile, gpus_, false, kernels);
+    const auto price = costs.find(key("cpu", 2));
+    ASSERT_TRUE(price.has_value()) << price.error().message();
+    const double factor = 1.0 + (error > 0.0 ? error : expected_error(Basis::roofline, Precision::fp32).wide);
+    EXPECT_DOUBLE_EQ(price->cost.forward.high / price->cost.forward.median, factor);
+    EXPECT_DOUBLE_EQ(price->cost.backward.median / price->cost.backward.low, factor);
+  }
+  // What was measured between others has its own.
+  EXPECT_EQ(expected_error(Basis::between_micro_batches, Precision::fp32, kernels).wide,
+            expected_error(Basis::between_micro_batches, Precision::fp32).wide);
+}
+
 TEST_F(Costs, MeasuredOnlyRefusesWithTheErrorOfTheLookUp) {
   for (const LayerKey& wanted : {key("slow", 3), key("fast", 1)}) {
     const auto price = find(wanted, true);

@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/files.hpp"
 #include "plan/placement.hpp"
+#include "planner/side_by_side.hpp"
 #include "simulator/quick.hpp"
 #include "tests/fakes/simulator_world.hpp"
 
@@ -353,6 +357,63 @@ TEST(ParallelDegrees, ThePlannerTriesDegreesAndSaysWhich) {
     EXPECT_TRUE(check_plan(candidate.plan, world.model).has_value());
     EXPECT_EQ(candidate.prediction.iteration_time, world.predicted(candidate.plan).iteration_time);
   }
+}
+
+// Degrees and kinds of recomputation are searched side by side.
+TEST(ParallelDegrees, TheNumberOfThreadsChangesNothingAndProgressIsThatOfAllSearches) {
+  Estimated world(4, 1e11, 1e10);
+  world.cluster.groups[0].count = 4;
+  world.framework.supports_context_parallel = world.framework.supports_expert_parallel = true;
+  world.framework.uniformity.one_recompute = true;
+  planner::Request request = small_request();
+  request.pins.recompute.reset();
+  for (const bool pareto : {false, true}) {
+    request.pareto = pareto;
+    std::optional<planner::SearchResult> first;
+    for (const int threads : {1, 2, 5}) {
+      request.effort.threads = threads;
+      planner::SearchProgress last;
+      const auto found = world.search(request, [&](const planner::SearchProgress& progress) {
+        EXPECT_GE(progress.considered, last.considered);
+        EXPECT_TRUE(!last.best || progress.best >= last.best);
+        last = progress;
+      });
+      ASSERT_TRUE(found.has_value()) << found.error().message();
+      EXPECT_GT(last.considered, 0U);
+      EXPECT_TRUE(last.best.has_value());
+      if (!first) first = *found;
+      EXPECT_EQ(found->considered, first->considered) << threads;
+      EXPECT_EQ(found->degrees, first->degrees) << threads;
+      ASSERT_EQ(found->plans.size(), first->plans.size());
+      for (std::size_t i = 0; i < found->plans.size(); ++i)
+        EXPECT_EQ(plan_fingerprint(found->plans[i].plan), plan_fingerprint(first->plans[i].plan)) << threads;
+    }
+  }
+}
+
+TEST(ParallelDegrees, SearchesSideBySideShareThreadsAndTime) {
+  const auto efforts = [](int count, int threads) {
+    std::vector<planner::Request> requests(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      requests[i].max_plans = i + 1;
+      requests[i].effort = {.time = Seconds(2.0), .threads = threads};
+    }
+    std::vector<std::pair<int, double>> seen(requests.size());
+    const auto results = planner::search_side_by_side(requests, [&](const planner::Request& request) {
+      seen[request.max_plans - 1] = {request.effort.threads, request.effort.time->value()};
+      planner::SearchResult result;
+      result.considered = request.max_plans;
+      return Result<planner::SearchResult>(result);
+    });
+    EXPECT_EQ(results.size(), requests.size());
+    for (std::size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i]->considered, i + 1);
+    EXPECT_TRUE(std::equal(seen.begin() + 1, seen.end(), seen.begin()));
+    return seen.front();
+  };
+  EXPECT_EQ(efforts(1, 6), std::pair(6, 2.0));
+  EXPECT_EQ(efforts(3, 1), std::pair(1, 2.0));  // one after the other
+  EXPECT_EQ(efforts(3, 8), std::pair(2, 6.0));  // all at once
+  EXPECT_EQ(efforts(3, 2), std::pair(1, 3.0));  // two and one
 }
 
 TEST(ParallelDegrees, ThePlannerCountsTheDevicesOfDividedSequences) {

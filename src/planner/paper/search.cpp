@@ -256,6 +256,7 @@ class PaperSearch {
 }  // namespace
 
 double search_paper(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop, PaperEffort effort) {
+  solutions.begin({Step::paper_space});
   return PaperSearch(prices, solutions, stop, effort).run();
 }
 

@@ -67,7 +67,7 @@ Result<TimeStatistics> update_of(const Training& training, const Group& group, c
   if (updates.seconds.empty() || updates.parameters <= 0.0) {
     const auto estimate = estimate_of(training, group);
     if (!estimate) return fail(estimate.error());
-    const double factor = 1.0 + expected_error(Basis::roofline, training.key.precision).wide;
+    const double factor = 1.0 + expected_error(Basis::roofline, training.key.precision, training.kernels).wide;
     TimeStatistics times = TimeStatistics::single(estimate->update);
     times.low = estimate->update / factor;
     times.high = estimate->update * factor;
@@ -249,7 +249,7 @@ Result<TrainingRows> rows_of(const Training& training, const std::vector<Recorde
 
 Result<TrainingRows> rows_of(const Training& training, const std::vector<StageTimes>& iterations) {
   const auto groups = groups_of(training.model, training.layers);
-  const double factor = 1.0 + expected_error(Basis::roofline, training.key.precision).wide;
+  const double factor = 1.0 + expected_error(Basis::roofline, training.key.precision, training.kernels).wide;
   TrainingRows result;
   std::vector<LayerTimes> estimates;
   struct Sums {
