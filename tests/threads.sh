@@ -28,7 +28,7 @@ while (($#)); do
   esac
   shift
 done
-((${#tests[@]})) || tests=(unit_sockets unit_elastic unit_recovery unit_checkpoint unit_streams unit_runtime unit_core unit_artifact unit_large_search)
+((${#tests[@]})) || tests=(unit_sockets unit_elastic unit_recovery unit_checkpoint unit_streams unit_runtime unit_core unit_artifact unit_simulator unit_large_search)
 
 build_preset tsan help >/dev/null
 NINJA_STATUS='[%f/%t, %es] ' cmake --build "$sailor_root/build-tsan" --target "${tests[@]}"

@@ -11,7 +11,7 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr int max_chunks = 4;
+constexpr int max_chunks = 16;
 constexpr int halvings = 30;  // of the range in which the shortest time of the slowest stage is looked for
 
 /// As equal numbers of layers in all virtual stages as there can be.
@@ -112,7 +112,8 @@ void search_interleaved(StagePrices& prices, const std::vector<PipelineTemplate>
           if (stop()) return;
           if (count > most || all % count != 0 || all / count % stages != 0) continue;
           const int each = all / count;  // micro-batches of a pipeline
-          const double time = work * each + min_reduction(prices, column, count);
+          // All passes of a stage, and of the others a chunk (simulator/closed_form.hpp).
+          const double time = work * (each + (stages - 1.0) / chunks) + min_reduction(prices, column, count);
           const double usd = time / 3600.0 * space.pools[p].price.value() * column.devices * count;
           if (score_of(request.objective, Seconds(time), Usd(usd)) >= solutions.best_score() && !request.pareto)
             continue;

@@ -9,7 +9,7 @@
 
 namespace sailor::planner {
 
-/// Tries every template of two stages or more in one pool, with up to four chunks in each stage, of as equal numbers of
+/// Tries every template of two stages or more in one pool, with up to 16 chunks in each stage, of as equal numbers of
 /// layers as there can be and such that the slowest stage takes as little time as possible, in every number of
 /// pipelines that the batch allows (micro-batches are a multiple of the stages), unless its passes alone take longer
 /// than the best plan.

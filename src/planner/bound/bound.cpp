@@ -87,9 +87,11 @@ class Bounder {
   /// The score that is proved so far.
   [[nodiscard]] double proved() const { return min_; }
 
-  /// `known`: a score that is proved already; `enough`: one from which on more is of no use.
-  double run(const BoundWork& work_of_bound, double known, double enough) {
+  /// `known`: a score that is proved already; `enough`: one from which on more is of no use. May be called again, to go
+  /// on with more work.
+  double run(const BoundWork& work_of_bound, double known, double enough, bool prove) {
     enough_ = enough;
+    range_for_labels_ = prove ? range_for_labels_to_prove : range_for_labels;
     if (known > min_) {
       min_ = known;
       while (proved_ > 0 && target(proved_ - 1) <= known) --proved_;
@@ -268,8 +270,7 @@ class Bounder {
     if (pricing.interleaves())
       return max_value(space_, pricing.interleaved_prices(branch.longest, branch.plans), limits) >= batch * refuting;
     if (!has_room(branch.plans)) return false;
-    const double range = request_.effort.prove ? range_for_labels_to_prove : range_for_labels;
-    pricing.price_by_labels(branch.plans.max_pipelines <= range * branch.plans.min_pipelines);
+    pricing.price_by_labels(branch.plans.max_pipelines <= range_for_labels_ * branch.plans.min_pipelines);
     return min_value(worker, branch, limits) >= batch * refuting;
   }
 
@@ -429,6 +430,7 @@ class Bounder {
   double latest_ = infinity;
   LeastScores least_;
   double cheapest_ = infinity;  // USD per second of a device
+  double range_for_labels_ = range_for_labels;
   std::uint64_t limit_ = 0;
   bool out_of_work_ = false;  // the last target was given up for lack of work
   std::optional<Branching> branching_{};
@@ -458,10 +460,14 @@ class PartOfBound {
     return most;
   }
 
+  /// To prove more, the usual work comes first: so that it never proves less.
   double run(double enough) {
     double known = proved();
-    for (Relaxation& relaxation : relaxations_)
-      known = std::max(known, relaxation.bounder->run(work_of(relaxation), known, enough));
+    for (const bool prove : {false, true}) {
+      if (prove && !prices_.request().effort.prove) break;
+      for (Relaxation& relaxation : relaxations_)
+        known = std::max(known, relaxation.bounder->run(work_of(relaxation, prove), known, enough, prove));
+    }
     return known;
   }
 
@@ -476,8 +482,7 @@ class PartOfBound {
   };
   /// The part's work is divided among its relaxations. Those of one or two pools get on quickest: they have at least
   /// what they would have as spaces.
-  [[nodiscard]] BoundWork work_of(const Relaxation& relaxation) const {
-    const bool prove = prices_.request().effort.prove;
+  [[nodiscard]] BoundWork work_of(const Relaxation& relaxation, bool prove) const {
     BoundWork work = bound_work(prices_.space(), prove);
     work.first /= relaxations_.size();
     work.with_labels /= relaxations_.size();

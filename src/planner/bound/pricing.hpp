@@ -126,6 +126,19 @@ class PricingProblem {
     double backward = 0.0;  // of `time`, where reductions overlap it
     double update = 0.0;
   };
+  /// What a layer takes of a stage of interleaved pipelines, at least: seconds and bytes.
+  struct HeldLayer {
+    double time = 0.0;
+    double fixed = 0.0;       ///< workspace and buffers of its stage
+    double activation = 0.0;  ///< of a micro-batch
+    double exchanged = 0.0;   ///< gradients and weights after the passes, of all ranks together
+    struct State {
+      double whole = 0.0;
+      double shared = 0.0;  ///< divided among the replicas
+      [[nodiscard]] double of(int replicas) const { return whole + shared / replicas; }
+    };
+    std::vector<State> states{};  ///< by sharding of the space; empty: the layer takes nothing
+  };
   /// Interleaved pipelines of one micro-batch size and degree.
   struct Interleaved {
     int micro_batch = 1;
@@ -133,9 +146,18 @@ class PricingProblem {
     double work = 0.0;           // min seconds of all layers
     double longest_layer = 0.0;  // min seconds of the one that takes longest
     int blocks = 0;              // layers that take the same time, of the most frequent kind
-    double block = 0.0;          // min seconds of each
+    int others = 0;              // layers that are none of them, but for the first and last layer
+    HeldLayer block{};           // each of them
+    HeldLayer first{};           // the first layer, where it is none of them
+    HeldLayer last{};            // the last layer, where it is none of them
+    double memory = infinity;    // bytes of a device without the process itself
     double backward = 0.0;       // max share of backward passes in a layer's time
     double message = infinity;   // min of a message forward and its gradient back
+  };
+  /// What a stage of an interleaved pipeline may hold.
+  struct StageLimit {
+    int blocks = 0;       ///< max number of them
+    double beside = 0.0;  ///< seconds of what it holds beside them, at least
   };
   /// Pipelines whose slowest stage takes between two levels and that have between two numbers of micro-batches.
   struct Box {
@@ -172,7 +194,13 @@ class PricingProblem {
   [[nodiscard]] double fluid_price(const std::vector<double>& device_price) const;
   double max_interleaved(double deadline, const Branch& branch);
   double reduction_of_share(int tensor_parallel, int parts, const Branch& branch);
-  static double least_slowest(const Interleaved& row, int stages);
+  double reduction_of_first(const Interleaved& row, int blocks, const Branch& branch);
+  bool can_end(const Interleaved& row, const std::vector<StageLimit>& limits, double shortest, double longest,
+               int micro_batches, int chunks, double deadline, const Branch& branch);
+  void lower(HeldLayer& held, const StageTable& table, int layer, double time, int micro_batch) const;
+  static std::vector<StageLimit> stage_limits(const Interleaved& row, int stages, int chunks, bool one_round,
+                                              int replicas);
+  static double least_slowest(const Interleaved& row, const std::vector<StageLimit>& limits);
   /// Whether reductions that follow the passes are counted. With sharding groups they may be quicker.
   [[nodiscard]] bool counts_reductions() const { return !request_.effort.bounds_groups || order_.after == 0.0; }
   void add_interleaved(const std::vector<StageCandidate>& candidates, int micro_batch);
@@ -210,6 +238,7 @@ class PricingProblem {
   };
   std::vector<LayerWork> layer_work_;
   std::map<std::array<int, 3>, double> reductions_of_shares_;  // by pipelines, degree and parts
+  std::map<std::array<int, 3>, double> reductions_of_first_;   // by pipelines, degree and blocks
   std::vector<Hint>* hints_ = nullptr;
   std::shared_ptr<KnownReductions> reductions_;  // all threads'
   std::shared_ptr<KnownReductions::Times> reductions_here_;

@@ -2,6 +2,7 @@
 // that prices them by their number of stages, whatever layers each of these holds.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "planner/bound/pricing.hpp"
 #include "planner/index.hpp"
@@ -19,38 +20,114 @@ void PricingProblem::add_interleaved(const std::vector<StageCandidate>& candidat
     Interleaved row{.micro_batch = micro_batch,
                     .tensor_parallel = candidate.tensor_parallel,
                     .message = std::min(candidate.near, candidate.far)};
-    for (const double time : candidate.layer) {
+    const std::vector<double>& times = candidate.layer;
+    const auto are_alike = [](double time, double other) { return std::abs(other - time) <= time * (margin - 1.0); };
+    for (const double time : times) {
       row.work += time;
       row.longest_layer = std::max(row.longest_layer, time);
-      const auto alike = std::count_if(candidate.layer.begin(), candidate.layer.end(),
-                                       [&](double other) { return std::abs(other - time) <= time * (margin - 1.0); });
+      const auto alike =
+          std::count_if(times.begin(), times.end(), [&](double other) { return are_alike(time, other); });
       if (alike <= row.blocks) continue;
       row.blocks = static_cast<int>(alike);
-      row.block = time;
+      row.block.time = time;
     }
+    for (int layer = 1; layer + 1 < prices_.layers(); ++layer)
+      if (!are_alike(row.block.time, times[at(layer)])) ++row.others;
+    const DevicePool& pool = space_.pools[candidate.pool];
+    row.memory = (pool.memory - pool.base).value();
     for_each_table(prices_, candidate, micro_batch, [&](const StageTable& table) {
-      for (int layer = 0; layer < prices_.layers(); ++layer)
+      for (int layer = 0; layer < prices_.layers(); ++layer) {
+        const double time = times[at(layer)];
         if (const double whole = table.time(layer, layer + 1); whole > 0.0)
           row.backward = std::max(row.backward, (table.backward[at(layer) + 1] - table.backward[at(layer)]) / whole);
+        if (are_alike(row.block.time, time)) {
+          lower(row.block, table, layer, time, micro_batch);
+        } else if (layer == 0) {
+          lower(row.first, table, layer, time, micro_batch);
+        } else if (layer + 1 == prices_.layers()) {
+          lower(row.last, table, layer, time, micro_batch);
+        }
+      }
     });
-    if (row.work < infinity && row.message < infinity) interleaved_.push_back(row);
+    if (row.work < infinity && row.message < infinity) interleaved_.push_back(std::move(row));
   }
 }
 
-/// Min time of the slowest of so many stages: all blocks but those that take another time have to fit, in whole
-/// numbers, beside the longest layer on one of the stages.
-double PricingProblem::least_slowest(const Interleaved& row, int stages) {
-  double time = std::max(row.work / stages, row.longest_layer);
-  if (row.block <= 0.0) return time;
-  const auto blocks_in = [&](double seconds) { return std::floor(seconds / row.block * margin); };
-  const bool apart = row.longest_layer > row.block * margin;  // no block itself
-  while (blocks_in(time) * (stages - (apart ? 1 : 0)) + (apart ? blocks_in(time - row.longest_layer) : 0.0) <
-         row.blocks) {
-    double next = (blocks_in(time) + 1.0) * row.block;
-    if (apart) next = std::min(next, row.longest_layer + (blocks_in(time - row.longest_layer) + 1.0) * row.block);
-    time = next;
+/// Lowers what layers take to what this one does.
+void PricingProblem::lower(HeldLayer& held, const StageTable& table, int layer, double time, int micro_batch) const {
+  if (held.states.empty())
+    held = {.time = time,
+            .fixed = infinity,
+            .activation = infinity,
+            .exchanged = infinity,
+            .states = std::vector<HeldLayer::State>(space_.sharding.size(), {.whole = infinity, .shared = infinity})};
+  // With several chunks every stage has a neighbour on both sides.
+  held.fixed = std::min(held.fixed, prices_.fixed(table, layer, layer + 1, micro_batch, 2));
+  held.activation = std::min(held.activation, table.activations[at(layer) + 1] - table.activations[at(layer)] +
+                                                  (layer + 1 == prices_.layers() ? table.logits : 0.0));
+  held.exchanged = std::min(held.exchanged, amounts_before_[at(layer) + 1] - amounts_before_[at(layer)]);
+  for (std::size_t i = 0; i < held.states.size(); ++i) {
+    const OptimizerSharding sharding = space_.sharding[i];
+    const auto states = [&](double replicas) {
+      // Whole gradients or weights of one layer serve all of a stage.
+      return shards_gradients(sharding) ? 0.0 : prices_.states(table, layer, layer + 1, {sharding, replicas});
+    };
+    const double shared = sharding == OptimizerSharding::none ? 0.0 : 2.0 * (states(1.0) - states(2.0));
+    held.states[i].whole = std::min(held.states[i].whole, states(1.0) - shared);
+    held.states[i].shared = std::min(held.states[i].shared, shared);
   }
-  return time;
+}
+
+/// What each stage has to hold beside blocks, and for how many of those it has memory. The first layer is always on the
+/// first stage and the last one on the last. `chunks`: of a stage; 1: of any number. `one_round`: as many micro-batches
+/// as stages, so that all forward passes come first (Megatron-LM). Else, when the warm-up and one more forward pass are
+/// over, stage i (0-based) keeps p micro-batches of all its chunks but the last, and at least min(p, 2 (p - 1 - i) + 1)
+/// of the last (plan/schedule.hpp). Every chunk holds a layer.
+std::vector<PricingProblem::StageLimit> PricingProblem::stage_limits(const Interleaved& row, int stages, int chunks,
+                                                                     bool one_round, int replicas) {
+  static const HeldLayer nothing;
+  std::vector<StageLimit> limits;
+  for (int stage = 0; stage < stages; ++stage) {
+    const HeldLayer& other = stage == 0 ? row.first : stage + 1 == stages ? row.last : nothing;
+    const int of_last_chunk = one_round ? stages : std::min(stages, 2 * (stages - 1 - stage) + 1);
+    const bool holds_first = stage == 0 && !row.first.states.empty();
+    const int in_other_chunks = std::max(0, chunks - 1 - (holds_first ? 1 : 0) - row.others);  // blocks, at least
+    StageLimit limit{.blocks = 0, .beside = other.time};
+    for (std::size_t i = 0; i < row.block.states.size(); ++i) {
+      const auto taken = [&](const HeldLayer& layer) {
+        return layer.states.empty() ? 0.0 : layer.states[i].of(replicas) + of_last_chunk * layer.activation;
+      };
+      const double left = (row.memory - std::max(row.block.fixed, other.fixed) - taken(other) -
+                           in_other_chunks * (stages - of_last_chunk) * row.block.activation) *
+                          margin;
+      const double each = taken(row.block);
+      if (left < in_other_chunks * each) continue;
+      limit.blocks = std::max(limit.blocks, each * row.blocks <= left ? row.blocks : static_cast<int>(left / each));
+    }
+    limits.push_back(limit);
+  }
+  return limits;
+}
+
+/// Min time of the slowest stage within these limits, of all stages: all blocks have to fit, in whole numbers, beside
+/// what else the stages hold. Infinite if they do not.
+double PricingProblem::least_slowest(const Interleaved& row, const std::vector<StageLimit>& limits) {
+  double time = std::max(row.work / static_cast<double>(limits.size()), row.longest_layer);
+  const double block = row.block.time;
+  if (block <= 0.0) return time;
+  while (true) {
+    int all = 0;
+    double next = infinity;
+    for (const StageLimit& limit : limits) {
+      const double left = (time - limit.beside) / block * margin;
+      const int held = left < 0.0 ? -1 : static_cast<int>(left);
+      if (held < limit.blocks) next = std::min(next, limit.beside + (held + 1) * block);
+      all += std::clamp(held, 0, limit.blocks);
+    }
+    if (all >= row.blocks) return time;
+    if (next == infinity) return infinity;
+    time = std::max(time, next);
+  }
 }
 
 std::vector<double> PricingProblem::interleaved_prices(double deadline, const Branch& branch) {
@@ -71,10 +148,61 @@ double PricingProblem::reduction_of_share(int tensor_parallel, int parts, const 
   return entry->second;
 }
 
-// Of the only pool, for each of its devices. By the closed form a pipeline of p stages and v chunks is done after n t +
-// (A - t + X) / v (simulator/closed_form.hpp): n micro-batches, a multiple of p; t the slowest stage, A and X all
-// passes and messages of one micro-batch. There are p v - 1 messages, and the time is linear in 1 / v, v from 2 to
-// layers / p. A <= p t, so that no stage is slower than t >= A / p.
+/// Min time of the reductions of the first layer and of so many blocks.
+double PricingProblem::reduction_of_first(const Interleaved& row, int blocks, const Branch& branch) {
+  const auto [entry, is_new] =
+      reductions_of_first_.try_emplace(std::array{branch.min_pipelines, row.tensor_parallel, blocks});
+  if (is_new)
+    entry->second = reduction_of(0, row.tensor_parallel, 1, row.first.exchanged + blocks * row.block.exchanged, branch);
+  return entry->second;
+}
+
+/// Whether the reductions of the first stages, of every number of them, can end by the deadline, if the slowest stage
+/// takes between `shortest` and `longest`. The first k stages hold the first layer and the blocks that the others have
+/// no time or memory for. Their reductions begin, on average, no more than (k - 1) / 2 (where they overlap backward
+/// passes, (k + 1) / 2) backward passes of a stage before the passes end: see max_interleaved().
+bool PricingProblem::can_end(const Interleaved& row, const std::vector<StageLimit>& limits, double shortest,
+                             double longest, int micro_batches, int chunks, double deadline, const Branch& branch) {
+  const int stages = static_cast<int>(limits.size());
+  const double left = deadline * margin - row.work / chunks;
+  double from = shortest;
+  while (true) {
+    // Up to `to` no stage has time for another block.
+    double to = longest;
+    std::vector<int> most(limits.size());
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+      const int held = row.block.time > 0.0
+                           ? static_cast<int>(std::floor((from - limits[i].beside) / row.block.time * margin))
+                           : row.blocks;
+      if (held < limits[i].blocks) to = std::min(to, limits[i].beside + (held + 1) * row.block.time);
+      most[i] = std::clamp(held, 0, limits[i].blocks);
+    }
+    double low = from;
+    double high = std::max(to, from);
+    int of_others = std::accumulate(most.begin(), most.end(), 0);
+    for (int k = 1; k <= stages; ++k) {
+      ++work_;
+      of_others -= most[at(k) - 1];
+      const double reduction = reduction_of_first(row, std::max(0, row.blocks - of_others), branch) / k;
+      const double times = micro_batches - 1.0 / chunks - row.backward * 0.5 * (order_.overlaps ? k + 1 : k - 1);
+      if (times > 0.0) {
+        high = std::min(high, (left - reduction) / times);
+      } else if (times < 0.0) {
+        low = std::max(low, (left - reduction) / times);
+      } else if (reduction > left) {
+        high = -infinity;
+      }
+    }
+    if (low <= high * margin) return true;
+    if (to >= longest) return false;
+    from = std::max(to, from * margin);
+  }
+}
+
+// Of the only pool, for each of its devices. By the closed form a pipeline of p
+// stages and v chunks is done after n t + (A - t + X) / v (simulator/closed_form.hpp): n micro-batches, a multiple of
+// p; t the slowest stage, A and X all passes and messages of one micro-batch. There are p v - 1 messages, and the time
+// is linear in 1 / v, v from 2 to layers / p. A <= p t, so that no stage is slower than t >= A / p.
 //
 // The reductions of a stage begin after its passes, or with the last backward pass of its last chunk where they
 // overlap. That is before the end of the pipeline by no more than the backward passes of the first chunks of the stages
@@ -94,11 +222,16 @@ double PricingProblem::max_interleaved(double deadline, const Branch& branch) {
       const int most_pipelines = std::min(branch.max_pipelines, space_.devices() / (stages * row.tensor_parallel));
       if (alike && most_pipelines < branch.min_pipelines) continue;
       ++work_;
-      const double least = least_slowest(row, stages);
-      const double max_chunks = layers / stages;
+      const std::vector<StageLimit> of_more = stage_limits(row, stages, 1, false, branch.max_pipelines);
+      const double least_of_more = least_slowest(row, of_more);
+      if (least_of_more == infinity) continue;
+      const double least_of_one_round = least_slowest(row, stage_limits(row, stages, 1, true, branch.max_pipelines));
+      const int max_chunks = layers / stages;
       // All but (n - 1 / v) t.
       const auto fixed = [&](double chunks) { return (row.work + (stages * chunks - 1.0) * row.message) / chunks; };
-      const auto most_of = [&](double chunks) { return std::floor((deadline - fixed(chunks)) / least + 1.0 / chunks); };
+      const auto most_of = [&](double chunks) {
+        return std::floor((deadline - fixed(chunks)) / least_of_more + 1.0 / chunks);
+      };
       const double most =
           std::min<double>(std::max(most_of(2.0), most_of(max_chunks)), request_.job.global_batch / row.micro_batch);
       if (most < stages) continue;
@@ -106,18 +239,30 @@ double PricingProblem::max_interleaved(double deadline, const Branch& branch) {
       const double of_all = reduces ? reduction_of_share(row.tensor_parallel, 1, branch) / stages : 0.0;
       const double of_one = reduces ? reduction_of_share(row.tensor_parallel, stages, branch) : 0.0;
       for (double count = std::floor(most * margin / stages) * stages; count >= stages; count -= stages) {
-        ++work_;
-        const auto slowest_of = [&](double chunks) {
-          return (deadline - fixed(chunks) - order_.after * of_one) / (count - 1.0 / chunks);
-        };
-        const double slowest = std::max(slowest_of(2.0), slowest_of(max_chunks));
-        if (slowest * margin < least) continue;
+        const double least = count > stages ? least_of_more : least_of_one_round;
         const double ahead = 0.5 * (order_.overlaps ? stages + 1 : stages - 1);
-        // Linear in the time of the slowest stage: possible if it is at the shortest or the longest.
-        const auto ends = [&](double time) {
-          return (count - 1.0 / max_chunks) * time + row.work / max_chunks - row.backward * ahead * time + of_all;
+        const auto is_possible = [&](int chunks) {
+          const double slowest = (deadline - fixed(chunks) - order_.after * of_one) / (count - 1.0 / chunks);
+          if (slowest * margin < least) return false;
+          // Linear in the time of the slowest stage: possible if it is at the shortest or the longest.
+          const auto ends = [&](double time) {
+            return (count - 1.0 / chunks) * time + row.work / chunks - row.backward * ahead * time + of_all;
+          };
+          if (of_all > 0.0 && std::min(ends(least), ends(slowest)) > deadline * margin) return false;
+          ++work_;
+          const std::vector<StageLimit> limits =
+              stage_limits(row, stages, chunks, count <= stages, branch.max_pipelines);
+          const double shortest = least_slowest(row, limits);
+          if (slowest * margin < shortest) return false;
+          return of_all <= 0.0 || can_end(row, limits, shortest, std::max(shortest, slowest), static_cast<int>(count),
+                                          chunks, deadline, branch);
         };
-        if (of_all > 0.0 && std::min(ends(least), ends(slowest)) > deadline * margin) continue;
+        bool any = false;
+        for (int chunks = 2; chunks <= max_chunks && !any; ++chunks) {
+          ++work_;
+          any = is_possible(chunks);
+        }
+        if (!any) continue;
         // Pipelines that are all alike must process the batch together.
         if (!alike || count * row.micro_batch * most_pipelines >= request_.job.global_batch)
           worth = std::max(worth, count * row.micro_batch / (stages * row.tensor_parallel));
