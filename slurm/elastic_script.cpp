@@ -339,13 +339,21 @@ companions="$SLURM_JOB_NAME-$SLURM_JOB_ID"
   write_controller(script, request, nodes);
 
   script.comment("The ranks get these signals, too, and end with a checkpoint; the controller ends after them");
-  script.line("signalled='' ending='' status=0");
-  script.text(R"bash(# shellcheck disable=SC2317  # the trap calls it
+  script.line("signalled='' ending='' cancelled='' status=0");
+  script.text(R"bash(# shellcheck disable=SC2317  # the traps call it
 end() {
   signalled=1 ending=1
   scancel --me --name="$companions" --state=PENDING 2>/dev/null || true
 }
-trap end TERM USR2
+# scancel ends this script 30 s later (KillWait): the companions have to leave, too
+# shellcheck disable=SC2317  # the trap calls it
+cancel() {
+  cancelled=1
+  end
+  scancel --me --name="$companions" 2>/dev/null || true
+}
+trap end USR2
+trap cancel TERM
 )bash");
   if (request.check_nodes) script.line("check_nodes || status=$?");
   script.line("if ((status == 0)); then");

@@ -134,6 +134,12 @@ void write_ending(Script& script, const SbatchRequest& request) {
     if (resubmits(request)) script.line("  if [[ -n $successor ]]; then scancel \"$successor\"; fi");
     script.line("  ;;");
   };
+  if (request.elastic) {
+    script.line("if [[ -n $cancelled ]]; then");
+    script.line(
+        fmt::format("  echo \"# cancelled: to go on from the newest checkpoint: sbatch \"{} >&2", script_of(request)));
+    write_lines(script, {"  rm -f starts.txt", "  exit \"$status\"", "fi"});
+  }
   script.line("case $status in");
   script.line("0) # Done: nothing is left for another start");
   none_is_needed();

@@ -153,7 +153,8 @@ bool may_have_lost_the_answer(std::string_view words) {
 
 }  // namespace
 
-Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory) {
+Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory,
+                         std::string_view shows_script) {
   auto outcome = run_slurm({"sbatch", "--parsable", "--chdir=" + working_directory.string(), "--", script.string()});
   if (!outcome) return fail(outcome.error(), "cannot submit the job");
   if (!outcome->succeeded()) {
@@ -163,7 +164,7 @@ Result<JobHandle> submit(const std::filesystem::path& script, const std::filesys
                   ask_for_controller);
     const bool refused = outcome->signal == 0 && !may_have_lost_the_answer(words);
     return refused ? fail(ErrorCode::invalid_input, "sbatch refused the job: " + words,
-                          "nothing was submitted; sailor-submit --dry-run shows the script")
+                          fmt::format("nothing was submitted; {} shows the script", shows_script))
                    : fail(ErrorCode::unavailable, fmt::format("sbatch failed with '{}': {}", script.string(), words),
                           "see with squeue --me whether the job is there");
   }

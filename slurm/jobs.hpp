@@ -24,10 +24,11 @@ struct JobHandle {
   [[nodiscard]] std::string name() const;
 };
 
-/// Submits a script with sbatch, from `working_directory`. Errors: invalid_input (sbatch refused it, in its words;
-/// there is no job), unavailable (no sbatch in PATH, or its answer was lost: there may be a job), failure (no
-/// slurmctld was reached, or sbatch gave no id).
-Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory);
+/// Submits a script with sbatch, from `working_directory`. `shows_script`: the command that shows it. Errors:
+/// invalid_input (sbatch refused it, in its words; there is no job), unavailable (no sbatch in PATH, or its answer was
+/// lost: there may be a job), failure (no slurmctld was reached, or sbatch gave no id).
+Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory,
+                         std::string_view shows_script = "sailor-submit --dry-run");
 
 /// `sbatch --test-only`: when and where the script would start, in Slurm's words; nothing is submitted.
 Result<std::string> test_submission(const std::string& script_text);

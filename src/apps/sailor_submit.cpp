@@ -91,6 +91,11 @@ Result<void> write_job(const std::vector<Submission>& all, const std::string& sc
     SAILOR_CHECK(
         write_plan(request.array.empty() ? request.run_directory : request.array[i].directory, all[i].plan_text, made));
   std::error_code code;
+  if (const std::string& cluster = all.front().cluster_text; !cluster.empty()) {
+    const fs::path file = request.run_directory / "cluster.toml";
+    if (!fs::exists(file, code)) made.add(file);
+    SAILOR_CHECK(write_file_atomically(file, cluster));
+  }
   if (!companion.empty()) {
     const fs::path other = request.run_directory / slurm::companion_script_name;
     if (!fs::exists(other, code)) made.add(other);
@@ -246,8 +251,28 @@ Result<void> test_only(const std::vector<Job>& jobs) {
   return {};
 }
 
+/// In a run directory: the job of the elastic training there.
+constexpr const char* elastic_job_file = "elastic.job";
+
+/// Refuses a run directory whose elastic training is in the queue or runs: its ranks would meet those of another one.
+Result<void> check_no_training(const fs::path& run_directory) {
+  const auto text = read_text_file(run_directory / elastic_job_file);
+  if (!text) return {};
+  slurm::JobHandle job;
+  std::istringstream words(*text);
+  if (!(words >> job.id)) return {};
+  words >> job.cluster;  // none: it stays empty
+  const auto status = slurm::job_status(job);
+  if (!status || status->ended()) return {};
+  return fail(ErrorCode::invalid_input,
+              fmt::format("run directory '{}' is that of the elastic training of job {}, which is {}",
+                          run_directory.string(), job.name(), status->describe()),
+              fmt::format("use another one with --run-directory DIR, or end the job: scancel {}", job.name()));
+}
+
 /// Writes the job's files and queues the job. If sbatch refuses it, the files are removed.
 Result<slurm::JobHandle> queue(const Job& job) {
+  SAILOR_CHECK(check_no_training(job.request.run_directory));
   const fs::path path =
       job.request.script_path.empty() ? job.request.run_directory / "job.sbatch" : job.request.script_path;
   NewPaths made;
@@ -263,9 +288,13 @@ Result<slurm::JobHandle> queue(const Job& job) {
   std::fflush(stdout);
   spdlog::info("submitted job {}, which runs in {}", handle->id, job.request.run_directory.string());
   suggest_next({fmt::format("squeue --jobs={}  # its log and its run file are in that folder", handle->id)});
-  if (job.request.elastic)
+  if (job.request.elastic) {
+    const fs::path file = job.request.run_directory / elastic_job_file;
+    if (const auto written = write_file_atomically(file, fmt::format("{} {}\n", handle->id, handle->cluster)); !written)
+      spdlog::warn("{}", written.error().message());
     spdlog::info("its folder, for sailor-plan --watch --elastic FOLDER: {}",
                  (job.request.run_directory / "elastic").string());
+  }
   if (job.request.continuation == slurm::Continuation::resubmit && job.request.array.empty())
     spdlog::info("each job hands in the next one first; to end the training: scancel --me --name={}",
                  job.request.job_name);

@@ -160,7 +160,8 @@ Result<void> submit(const Sweep& read, const SweepChoices& choices, const std::s
     return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", read.folder.string(), code.message()));
   const fs::path path = read.folder / "job.sbatch";
   SAILOR_CHECK(write_file_atomically(path, script));
-  auto job = slurm::submit(path, read.folder);
+  auto job = slurm::submit(path, read.folder, "sailor-sweep --slurm --dry-run");
+  if (!job && job.error().code != ErrorCode::unavailable) fs::remove(path, code);
   if (!job) return fail(job.error());
   fmt::print("{}\n", job->id);
   std::fflush(stdout);

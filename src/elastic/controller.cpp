@@ -139,7 +139,10 @@ class Controller final : public runtime::MembershipPolicy {
     }
     if (fresh_) {
       if (auto order = assign_ranks(plan_, facts_of(ready))) return choice_of(plan_, ready, *order, leaving);
-      if (seconds_since(first_joined_) < start_patience()) return std::nullopt;
+      if (const double waited = seconds_since(first_joined_); waited < start_patience()) {
+        if (waited > time_to_start) tell_of_start(ready);
+        return std::nullopt;
+      }
     }
     for (MemberInfo& member : ready) member.facts.wanted_rank = -1;
     keep_at_most(ready);
@@ -320,7 +323,8 @@ class Controller final : public runtime::MembershipPolicy {
   }
 
  private:
-  static constexpr double settle_time = 0.05;  // s; ranks of a dying node leave one after the other
+  static constexpr double time_to_start = 3.0;  // s; ranks of one job do not come at the same moment
+  static constexpr double settle_time = 0.05;   // s; ranks of a dying node leave one after the other
 
   /// Seconds that the start waits for the devices of the plan; then training begins with those that are there.
   [[nodiscard]] double start_patience() const { return std::min(60.0, settings_.patience.value() / 2); }
@@ -431,6 +435,15 @@ class Controller final : public runtime::MembershipPolicy {
     plan_ = settings_.plan;
     joined_ = 0;
     desk_->forget();
+  }
+
+  void tell_of_start(const std::vector<MemberInfo>& ready) {
+    if (std::exchange(is_start_told_, true)) return;
+    const std::string why =
+        fmt::format("the plan needs {}, and there {} {}", plural(static_cast<std::size_t>(plan_.ranks()), "rank"),
+                    ready.size() == 1 ? "is" : "are", describe_devices(facts_of(ready)));
+    event({{"what", "waits"}, {"why", why}},
+          fmt::format("{}; waits up to {:g} s for more, and then begins with those", why, start_patience()));
   }
 
   void waits_for_more(const std::string& why) {
@@ -620,20 +633,20 @@ class Controller final : public runtime::MembershipPolicy {
     const double seconds = account_.has_begun() ? account_.total(now).value() : seconds_since(started_);
     Json told{{"what", "done"},
               {"seconds", seconds},
-              {"seconds_without_training", account_.without_training().value()},
+              {"seconds_without_training", account_.without_training(now).value()},
               {"seconds_again", account_.again().value()},
               {"goodput", account_.goodput(now)},
               {"epochs", epoch_},
               {"iteration", outcome && *outcome == 0 && total_ > 0 ? total_ : iteration_}};
     if (outcome) told["status"] = *outcome;
     if (!outcome) told["error"] = outcome.error().message();
-    event(told,
-          outcome ? fmt::format("{} after {:.0f} s in {}: {:.1f} s without training, {:.1f} s for iterations that "
-                                "were run again; goodput {:.1f} %",
-                                *outcome == 0 ? "done" : fmt::format("ended with status {}", *outcome), seconds,
-                                plural(static_cast<std::size_t>(epoch_), "epoch"), account_.without_training().value(),
-                                account_.again().value(), account_.goodput(now) * 100.0)
-                  : std::string());
+    event(told, outcome ? fmt::format(
+                              "{} after {:.0f} s in {}: {:.1f} s without training, {:.1f} s for iterations that "
+                              "were run again; goodput {:.1f} %",
+                              *outcome == 0 ? "done" : fmt::format("ended with status {}", *outcome), seconds,
+                              plural(static_cast<std::size_t>(epoch_), "epoch"), account_.without_training(now).value(),
+                              account_.again().value(), account_.goodput(now) * 100.0)
+                        : std::string());
     if (const auto written = journal_.add({{"what", outcome && *outcome == 0 ? "ended" : "stopped"}}, true); !written)
       spdlog::warn("{}", written.error().message());
     outcome_ = std::move(outcome);
@@ -665,6 +678,7 @@ class Controller final : public runtime::MembershipPolicy {
   Clock::time_point began_ = Clock::now();
   int joined_ = 0;
   Clock::time_point first_joined_{};
+  bool is_start_told_ = false;
   Clock::time_point last_loss_{};
   Clock::time_point looked_{};
   std::set<std::string> excluded_;  // hosts

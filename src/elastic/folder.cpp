@@ -171,6 +171,7 @@ Json journal_line(std::uint64_t job, std::uint64_t epoch, const std::vector<runt
     members.push_back({{"host", member.facts.host},
                        {"gpu", member.facts.gpu},
                        {"zone", member.facts.zone},
+                       {"memory", member.facts.memory.value()},
                        {"process", member.facts.process},
                        {"data", member.facts.data}});
   return {{"what", "epoch"}, {"job", job}, {"epoch", epoch}, {"members", members}, {"needed", needed}, {"plan", plan}};
@@ -189,6 +190,7 @@ std::optional<JournalledEpoch> last_epoch(const std::vector<Json>& lines) {
                                        .wanted_rank = -1,
                                        .gpu = member.value("gpu", ""),
                                        .zone = member.value("zone", ""),
+                                       .memory = Bytes(member.value("memory", 0.0)),
                                        .process = member.value("process", std::int64_t{0}),
                                        .data = member.value("data", "")});
     return found;

@@ -291,14 +291,24 @@ Cluster cluster_of(std::span<const MemberFacts> members, const Cluster& known) {
   cluster.partitions.clear();
   cluster.reservations.clear();
   cluster.left_out.clear();
-  std::map<std::pair<Kind, int>, std::vector<std::string>> alike;
-  for (const HostDevices& host : hosts_of(members))
-    alike[{host.kind, static_cast<int>(host.members.size())}].push_back(host.host);
+  struct Alike {
+    int hosts = 0;
+    Bytes memory{};  // the least of their nodes; 0: unknown
+  };
+  std::map<std::pair<Kind, int>, Alike> alike;
+  for (const HostDevices& host : hosts_of(members)) {
+    Alike& hosts = alike[{host.kind, static_cast<int>(host.members.size())}];
+    Bytes memory{};  // who came later found less of it free
+    for (const std::size_t member : host.members) memory = std::max(memory, members[member].memory);
+    if (memory > Bytes(0)) hosts.memory = hosts.memory > Bytes(0) ? std::min(hosts.memory, memory) : memory;
+    ++hosts.hosts;
+  }
   for (const auto& [key, hosts] : alike) {
     const auto& [kind, devices] = key;
-    NodeGroup group{.nodes = {}, .count = static_cast<int>(hosts.size()), .gpu = kind.first, .gpus_per_node = devices};
+    NodeGroup group{.nodes = {}, .count = hosts.hosts, .gpu = kind.first, .gpus_per_node = devices};
     group.zone = kind.second;
-    // Other known facts of such nodes, such as their memory; a node with fewer devices gets its share of it.
+    group.memory_per_node = hosts.memory;
+    // What else is known of such nodes, such as their memory; a node with fewer devices gets its share of it.
     for (const NodeGroup& other : known.groups) {
       if (other.gpu != group.gpu ||
           (!group.zone.empty() && other.zone != group.zone &&

@@ -23,15 +23,25 @@ void TimeAccount::add(const nlohmann::json& event) {
     begun_ = number_in(event, "unix_time_s");
     return;  // an interruption before it belongs to the start
   }
+  // Not every loss interrupts: that of a spare rank does not.
+  const double time = number_in(event, "unix_time_s");
+  if (what == "lost" && !lost_) lost_ = time;
+  if ((what == "waits" || what == "epoch") && has_begun() && !interrupted_) interrupted_ = lost_.value_or(time);
   if (what != "goes_on") return;
+  lost_.reset();
+  interrupted_.reset();
   without_training_ += Seconds(number_in(event, "seconds"));
   again_ += Seconds(number_in(event, "seconds_again"));
+}
+
+Seconds TimeAccount::without_training(double now) const {
+  return without_training_ + Seconds(interrupted_ ? std::max(0.0, now - *interrupted_) : 0.0);
 }
 
 double TimeAccount::goodput(double now) const {
   const Seconds all = total(now);
   if (all.value() <= 0.0) return 1.0;
-  return std::clamp(1.0 - (without_training_ + again_) / all, 0.0, 1.0);
+  return std::clamp(1.0 - (without_training(now) + again_) / all, 0.0, 1.0);
 }
 
 std::vector<nlohmann::json> events_in(const std::string& text) {

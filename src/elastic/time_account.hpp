@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,8 @@ class TimeAccount {
   [[nodiscard]] bool has_begun() const { return begun_ > 0.0; }
   /// From the end of the first iteration until `now`, a UNIX time in seconds.
   [[nodiscard]] Seconds total(double now) const { return Seconds(has_begun() ? now - begun_ : 0.0); }
-  /// Duration of all interruptions, planned ones included.
-  [[nodiscard]] Seconds without_training() const { return without_training_; }
+  /// Duration of all interruptions, planned ones included, and of the one that goes on `now`.
+  [[nodiscard]] Seconds without_training(double now) const;
   /// Duration of iterations that were run a second time, by the time of an iteration before the interruption.
   [[nodiscard]] Seconds again() const { return again_; }
   /// Share of the time until `now` in which iterations were run for the first time, 0 to 1. 1 before the training has
@@ -28,9 +29,11 @@ class TimeAccount {
   [[nodiscard]] double last() const { return last_; }
 
  private:
-  double begun_ = 0.0;  // UNIX time
-  double last_ = 0.0;   // UNIX time
-  Seconds without_training_{};
+  double begun_ = 0.0;                   // UNIX time
+  double last_ = 0.0;                    // UNIX time
+  Seconds without_training_{};           // of interruptions that are over
+  std::optional<double> lost_{};         // UNIX time of the first loss since iterations were run
+  std::optional<double> interrupted_{};  // since this UNIX time nothing is trained
   Seconds again_{};
 };
 

@@ -24,6 +24,7 @@ std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& 
                            std::find(group.partitions.begin(), group.partitions.end(), zone) != group.partitions.end();
       if (group.gpu != type.name || !in_zone) continue;
       const Bytes memory = device_memory(type, group);
+      if (memory <= Bytes(0)) continue;  // unknown
       smallest = smallest ? std::min(*smallest, memory) : memory;
     }
   if (!smallest && type.kind == DeviceKind::gpu) smallest = type.memory;

@@ -154,6 +154,42 @@ leaves_a_node_that_is_drained() {
   ((status == 0))
 }
 
+# Nodes of CPUs have the memory that Slurm says, and without it what their ranks say: until 2026-11 no plan fitted into it.
+# scancel ends the training: the job requeued itself, as the ranks end with a checkpoint.
+plans_anew_with_times_and_ends_when_it_is_cancelled() {
+  local job status=0 rank
+  "$bin_dir/sailor-plan" -p all --model tiny-gpt --global-batch 8 --sequence-length 64 --profile store --framework sailor --site ./site.toml \
+    --pin data_parallel=2,pipeline_parallel=2 -o anew.toml >/dev/null || return 1
+  submit_anew() {
+    "$bin_dir/sailor-submit" anew.toml --run-directory anew --data numbers --iterations "$endless" -t 10 --checkpoints anew/kept --devices-per-node 2 \
+      --memory-per-cpu 300 --learning-rate 0.0002 --site ./site.toml --elastic "$1" "${@:2}"
+  }
+  job=$(submit_anew 2-2 2>submit-errors) || { cat submit-errors; return 1; }
+  id=$job log=$work/anew/slurm-$job.out
+  before_long 60 test -e "$log"
+  before_long 60 trains_at 5
+  expect_in "$(<anew/job.sbatch)" "--cluster=$work/anew/cluster.toml" '--profile=' || return 1
+  # Its run directory is not for another training.
+  submit_anew 1-2 >again 2>again-errors || status=$?
+  expect_in "$(<again-errors)" "is that of the elastic training of job $job, which is RUNNING" "scancel $job" || return 1
+  ((status == 1)) || return 1
+  rank=$(pgrep -f "sailor-train $work/anew/plan.toml" | tail -n 1) || return 1
+  kill -KILL "$rank"
+  before_long 30 grep -q 'go on at iteration' "$log"
+  before_long 30 grep -q 'with 4 ranks\|4 ranks go on' "$log"
+  ! grep 'no plan for' "$log" || return 1
+  scancel "$id"
+  before_long 60 has_ended
+  before_long 60 queue_is_empty
+  sleep 3 # it would be back by now
+  queue_is_empty || return 1
+  expect_in "$(state)" CANCELLED || return 1
+  status=0
+  submit_anew 1-2 --dry-run >/dev/null 2>&1 || status=$?
+  ((status == 0))
+}
+
 check 'trains on when ranks and nodes are lost, and come' trains_on_when_ranks_and_nodes_are_lost_and_come
 check 'leaves a node that is drained' leaves_a_node_that_is_drained
+check 'plans anew with times, and ends when it is cancelled' plans_anew_with_times_and_ends_when_it_is_cancelled
 finish

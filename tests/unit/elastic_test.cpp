@@ -458,9 +458,18 @@ TEST(TimeAccount, CountsInterruptionsAndIterationsThatWereRunAgain) {
   account.add(event("goes_on", 115.0, 5.0));
   account.add(event("goes_on", 150.0, 2.0, 3.0));
   EXPECT_EQ(account.total(200.0), Seconds(100.0));
-  EXPECT_EQ(account.without_training(), Seconds(7.0));
+  EXPECT_EQ(account.without_training(200.0), Seconds(7.0));
   EXPECT_EQ(account.again(), Seconds(3.0));
   EXPECT_DOUBLE_EQ(account.goodput(200.0), 0.9);
+  // It was 90 % as well for a training that stood still until the end: an interruption counted when it was over.
+  account.add(event("lost", 150.0));  // a spare rank
+  EXPECT_EQ(account.without_training(200.0), Seconds(7.0));
+  account.add(event("lost", 151.0));
+  account.add(event("waits", 155.0));
+  EXPECT_EQ(account.without_training(200.0), Seconds(7.0 + 50.0));
+  EXPECT_DOUBLE_EQ(account.goodput(200.0), 0.4);
+  account.add(event("goes_on", 210.0, 59.0));
+  EXPECT_EQ(account.without_training(300.0), Seconds(7.0 + 59.0));
 }
 
 /// So many pipelines of one stage; plans for fewer or more devices repeat or leave out some.

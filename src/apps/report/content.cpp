@@ -173,7 +173,7 @@ reports::ElasticEvents account_of(const std::string& file, std::vector<nlohmann:
   return {.file = file,
           .lines = std::move(lines),
           .total = account.total(account.last()),
-          .without_training = account.without_training(),
+          .without_training = account.without_training(account.last()),
           .again = account.again(),
           .goodput = account.goodput(account.last())};
 }

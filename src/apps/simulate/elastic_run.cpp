@@ -55,7 +55,7 @@ std::string elastic_report(const RunRecord& run) {
   if (run.epochs.empty()) return {};
   const Events events = events_of(run);
   const Seconds all = events.total();
-  const Seconds interrupted = events.account.without_training();
+  const Seconds interrupted = events.account.without_training(events.account.last());
   const Seconds again = events.account.again();
   Table times({{"elastic training", Align::left}, {"time"}, {"share"}});
   times.add_row({"training", format_time(all - interrupted - again), share(all - interrupted - again, all)});
@@ -80,7 +80,7 @@ ordered_json elastic_to_json(const RunRecord& run) {
   for (const EpochRecord& epoch : run.epochs)
     epochs.push_back({{"epoch", epoch.epoch}, {"first_iteration", epoch.first_iteration}});
   return {{"seconds", events.total().value()},
-          {"seconds_interrupted", events.account.without_training().value()},
+          {"seconds_interrupted", events.account.without_training(events.account.last()).value()},
           {"seconds_again", events.account.again().value()},
           {"goodput", events.goodput()},
           {"iterations", run.iterations.size()},

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/training_program.hpp"
+#include "core/log.hpp"
 #include "core/parse.hpp"
 #include "core/process.hpp"
 #include "plan/placement.hpp"
@@ -65,7 +66,14 @@ Result<void> make_elastic(const SubmitOptions& options, const Environment& envir
   // Plans for other devices need times; without the profile store of the plan only its pipelines are adapted.
   const std::filesystem::path store = find_store(submission.plan.origin.profile_store, environment);
   std::vector<std::string>& arguments = request.elastic->controller_arguments;
-  if (std::error_code code; !submission.plan.origin.profile_store.empty() && std::filesystem::exists(store, code)) {
+  std::error_code code;
+  const bool has_store = std::filesystem::exists(store, code);
+  if (!submission.plan.origin.profile_store.empty() && !has_store)
+    spdlog::warn(
+        "there is no profile store '{}', with which the plan was made: after a loss its pipelines are adapted, and "
+        "nothing is planned anew; submit from the folder that it is in",
+        submission.plan.origin.profile_store);
+  if (!submission.plan.origin.profile_store.empty() && has_store) {
     arguments.push_back("--profile=" + from_here(store).string());
     arguments.push_back("--models=" + request.models_folder.string());
     if (!submission.plan.origin.framework.empty())

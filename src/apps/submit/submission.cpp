@@ -363,6 +363,11 @@ Result<void> settle_nodes(const SubmitOptions& options, const Environment& envir
   for (const GpuType& device : submission.devices) request.nodes.push_back(nodes_asked_for(options, device));
   SAILOR_CHECK(use_site(options, around, submission));
   // If the user gives everything, sbatch checks it.
+  // The controller plans anew with the prices, links and memory of these nodes.
+  if (request.elastic && around.cluster && !request.elastic->controller_arguments.empty()) {
+    submission.cluster_text = cluster_to_toml(*around.cluster);
+    request.elastic->controller_arguments.push_back("--cluster=" + (request.run_directory / "cluster.toml").string());
+  }
   if (!around.cluster || (options.devices_per_node.has() && !options.cluster.has() && submission.kinds.size() == 1)) {
     auto partition = find_partition(around.cluster ? &*around.cluster : nullptr, partitions, submission);
     if (!partition) return fail(partition.error());

@@ -26,6 +26,7 @@ struct Submission {
   std::vector<std::pair<std::string, std::string>> kinds;  ///< GPU types and zones of the plan
   std::vector<GpuType> devices;                            ///< GPU types by kind
   slurm::SbatchRequest request;
+  std::string cluster_text{};          ///< cluster.toml of the run directory, for plans anew; empty: there is none
   preflight::TrainingProgram program;  ///< program of the request, as far as it may be asked
 };
 

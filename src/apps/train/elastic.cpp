@@ -19,6 +19,7 @@
 #include "core/parse.hpp"
 #include "core/process.hpp"
 #include "elastic/folder.hpp"
+#include "runtime/process_memory.hpp"
 #include "runtime/recovery.hpp"
 #include "runtime/sockets/member.hpp"
 
@@ -110,6 +111,7 @@ class ElasticRank {
              .host = node_name(environment_),
              .gpu = *options_.gpu_type,
              .zone = *options_.zone,
+             .memory = memory_,
              .find_coordinator = [this] { return elastic::find_controller(folder_); },
              .search = timeout_,
              .is_job_over = [this] { return elastic::is_training_done(folder_); },
@@ -310,6 +312,8 @@ class ElasticRank {
   runtime::TrainerSettings settings_;
   std::filesystem::path folder_;
   Seconds timeout_;
+  // Of the node as this process starts, or its share of it.
+  Bytes memory_ = runtime::available_memory() + runtime::resident_memory().now;
   RankDevice device_;
   std::optional<runtime::StateCopies> copies_;
   RunFile run_file_;

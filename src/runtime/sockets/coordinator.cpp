@@ -81,6 +81,7 @@ MemberFacts facts_in(const Json& message) {
           .wanted_rank = message.value("rank", -1),
           .gpu = message.value("gpu", ""),
           .zone = message.value("zone", ""),
+          .memory = Bytes(message.value("memory", 0.0)),
           .process = message.value("process", std::int64_t{0}),
           .data = message.value("data", "")};
 }
@@ -378,12 +379,8 @@ struct Coordinator::State {
     calls.clear();
     policy.begins(job, epoch, *choice, by_rank);
     // All but the rank is the same for all, and long.
-    const std::string common = Json{{"what", message_epoch},
-                                    {"job", job},
-                                    {"epoch", epoch},
-                                    {"addresses", addresses},
-                                    {"hosts", hosts},
-                                    {"before", before},
+    const std::string common = Json{{"what", message_epoch},     {"job", job},     {"epoch", epoch},
+                                    {"addresses", addresses},    {"hosts", hosts}, {"before", before},
                                     {"payload", choice->payload}}
                                    .dump();
     for (MemberEntry* member : chosen)

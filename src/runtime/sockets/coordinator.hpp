@@ -28,6 +28,7 @@ struct MemberFacts {
   int wanted_rank = -1;  ///< in the first epoch; -1: any
   std::string gpu;       ///< type of its device, a name of the catalogue; empty: not given
   std::string zone;      ///< of its node; empty: not given
+  Bytes memory{};        ///< of its node, for all its processes of the job; 0: not given
   std::int64_t process = 0;
   Addresses data;  ///< of its listener
 };

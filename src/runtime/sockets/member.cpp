@@ -91,6 +91,7 @@ struct Member::State {
             {"rank", settings.rank},
             {"gpu", settings.gpu},
             {"zone", settings.zone},
+            {"memory", settings.memory.value()},
             {"process", static_cast<std::int64_t>(::getpid())}};
   }
 

@@ -26,6 +26,7 @@ struct MemberSettings {
   std::string host{};                    ///< of its node; empty: the machine's own name
   std::string gpu{};                     ///< see MemberFacts
   std::string zone{};
+  Bytes memory{};
   /// Returns where the coordinator is now; empty: unknown. Called when the connection is lost: another coordinator may
   /// have replaced the one that died. Null: a lost coordinator does not come back.
   std::function<Addresses()> find_coordinator{};
