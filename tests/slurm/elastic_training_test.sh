@@ -41,7 +41,7 @@ endless=654321
 # The learning rate is low, so that rounding grows little in the many iterations that fast machines do.
 elastic() {
   "$bin_dir/sailor-submit" plan.toml --run-directory "$1" --data numbers --iterations "$2" -t 10 --checkpoints "$1/kept" \
-    --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --learning-rate 0.0002 --elastic "${3:-2}-2" --export "$1.sbatch" || exit 1
+    --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --learning-rate 0.00005 --elastic "${3:-2}-2" --export "$1.sbatch" || exit 1
   echo "$2" >"$1.iterations"
   sed -i "s/ period=30$/ period=3/; s|$endless|\"\$(<$work/$1.iterations)\"|" "$1.sbatch"
   id=$(sbatch --parsable "$1.sbatch") || exit 1

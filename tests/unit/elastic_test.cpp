@@ -472,6 +472,25 @@ TEST(TimeAccount, CountsInterruptionsAndIterationsThatWereRunAgain) {
   EXPECT_EQ(account.without_training(300.0), Seconds(7.0 + 59.0));
 }
 
+// No plan fitted into nodes of CPUs of which no cluster file says how much memory they have.
+TEST(ClusterOf, NodesHaveTheMemoryThatTheirRanksSayUnlessMoreIsKnown) {
+  const auto member = [](const std::string& host, double memory) {
+    return MemberFacts{.host = host, .gpu = "cpu", .zone = "", .memory = Bytes(memory)};
+  };
+  // The second rank of a node finds less of it free.
+  const std::vector<MemberFacts> members{member("a", 8e9), member("a", 6e9), member("b", 7e9),
+                                         member("b", 5e9), member("c", 9e9), member("d", 0.0)};
+  const Cluster cluster = cluster_of(members, {});
+  ASSERT_EQ(cluster.groups.size(), 2U);
+  EXPECT_EQ(cluster.groups[0].gpus_per_node, 1);
+  EXPECT_EQ(cluster.groups[0].memory_per_node, Bytes(9e9));
+  EXPECT_EQ(cluster.groups[1].count, 2);
+  EXPECT_EQ(cluster.groups[1].memory_per_node, Bytes(7e9));
+  Cluster known;
+  known.groups = {{.nodes = {}, .count = 9, .gpu = "cpu", .gpus_per_node = 4, .memory_per_node = Bytes(4e9)}};
+  EXPECT_EQ(cluster_of(members, known).groups[1].memory_per_node, Bytes(2e9));
+}
+
 /// So many pipelines of one stage; plans for fewer or more devices repeat or leave out some.
 ControllerSettings replicas(int count, const Folder& folder) {
   return {.folder = folder.path(),
