@@ -148,13 +148,16 @@ double PricingProblem::reduction_of_share(int tensor_parallel, int parts, const 
   return entry->second;
 }
 
-/// Min time of the reductions of the first layer and of so many blocks.
+/// Min time of the reductions of the first layer and of so many blocks or more: measured, more bytes may take less
+/// time.
 double PricingProblem::reduction_of_first(const Interleaved& row, int blocks, const Branch& branch) {
-  const auto [entry, is_new] =
-      reductions_of_first_.try_emplace(std::array{branch.min_pipelines, row.tensor_parallel, blocks});
-  if (is_new)
-    entry->second = reduction_of(0, row.tensor_parallel, 1, row.first.exchanged + blocks * row.block.exchanged, branch);
-  return entry->second;
+  const std::array key{branch.min_pipelines, row.tensor_parallel, blocks};
+  if (const auto known = reductions_of_first_.find(key); known != reductions_of_first_.end()) return known->second;
+  const double own =
+      reduction_of(0, row.tensor_parallel, 1, row.first.exchanged + blocks * row.block.exchanged, branch);
+  const double more = blocks < row.blocks ? reduction_of_first(row, blocks + 1, branch)
+                                          : reduction_of_share(row.tensor_parallel, 1, branch);
+  return reductions_of_first_[key] = std::min(own, more);
 }
 
 /// Whether the reductions of the first stages, of every number of them, can end by the deadline, if the slowest stage
@@ -199,10 +202,10 @@ bool PricingProblem::can_end(const Interleaved& row, const std::vector<StageLimi
   }
 }
 
-// Of the only pool, for each of its devices. By the closed form a pipeline of p
-// stages and v chunks is done after n t + (A - t + X) / v (simulator/closed_form.hpp): n micro-batches, a multiple of
-// p; t the slowest stage, A and X all passes and messages of one micro-batch. There are p v - 1 messages, and the time
-// is linear in 1 / v, v from 2 to layers / p. A <= p t, so that no stage is slower than t >= A / p.
+// Of the only pool, for each of its devices. By the closed form a pipeline of p stages and v chunks is done after n t +
+// (A - t + X) / v (simulator/closed_form.hpp): n micro-batches, a multiple of p; t the slowest stage, A and X all
+// passes and messages of one micro-batch. There are p v - 1 messages, and v is from 2 to layers / p. A <= p t, so that
+// no stage is slower than t >= A / p.
 //
 // The reductions of a stage begin after its passes, or with the last backward pass of its last chunk where they
 // overlap. That is before the end of the pipeline by no more than the backward passes of the first chunks of the stages
