@@ -196,6 +196,8 @@ takes_gpus_without_a_type_for_the_plans() {
   refuses "partition 'odd' has no usable node with GH200-96 (it has: A100-40)" gpu.toml -p odd --gpu-type a100
 }
 refuses_what_cannot_run() {
+  echo 'a file' >kept-file
+  refuses '--checkpoints kept-file: that is no folder' gpu.toml -p gpu --checkpoints kept-file || return 1
   refuses "partition 'gqu' not found (known: all, cpu, far, gpu, odd, one); did you mean 'gpu'? use --partition NAME" gpu.toml -p gqu || return 1
   refuses "partition 'gpu' has no usable node with cpu (it has: GH200-96)" cpu.toml -p gpu || return 1
   refuses "the plan needs 2 nodes of 4 GH200-96 but partition 'one' allows 1 per job" gpu.toml -p one || return 1

@@ -464,7 +464,13 @@ Result<void> fill_request(const SubmitOptions& options, const Environment& envir
     request.gpus_file = from_here(*options.gpus);
     request.extra_arguments.push_back("--gpus=" + request.gpus_file.string());
   }
-  if (options.checkpoints.has()) request.checkpoints = from_here(*options.checkpoints);
+  if (options.checkpoints.has()) {
+    request.checkpoints = from_here(*options.checkpoints);
+    std::error_code code;
+    if (std::filesystem::exists(request.checkpoints, code) && !std::filesystem::is_directory(request.checkpoints, code))
+      return fail(ErrorCode::invalid_input, fmt::format("--checkpoints {}: that is no folder", *options.checkpoints),
+                  "name one that is there or may be made");
+  }
   const std::string when_stopped = *options.when_stopped;
   if (when_stopped == "requeue") request.continuation = slurm::Continuation::requeue;
   if (when_stopped == "resubmit") request.continuation = slurm::Continuation::resubmit;
