@@ -15,17 +15,20 @@ namespace sailor::planner {
 
 namespace {
 
+/// "29.3", "3140"
+std::string times(double ratio) { return ratio < 1000.0 ? fmt::format("{:.3g}", ratio) : fmt::format("{:.0f}", ratio); }
+
 /// "29.3% more than", for a value that is `ratio` times too large.
 std::string excess(double ratio) {
   if (!std::isfinite(ratio)) return "more than";
-  return ratio < 10.0 ? fmt::format("{:.1f}% more than", 100.0 * (ratio - 1.0)) : fmt::format("{:.3g} times", ratio);
+  return ratio < 10.0 ? fmt::format("{:.1f}% more than", 100.0 * (ratio - 1.0)) : fmt::format("{} times", times(ratio));
 }
 
 /// The same for a value that is `ratio` times too small.
 std::string shortfall(double ratio) {
   if (!std::isfinite(ratio)) return "less than";
   return ratio < 10.0 ? fmt::format("{:.1f}% less than", 100.0 * (1.0 - 1.0 / ratio))
-                      : fmt::format("{:.3g} times less than", ratio);
+                      : fmt::format("{} times less than", times(ratio));
 }
 
 std::string rate_text(const Candidate& plan) {

@@ -466,6 +466,10 @@ class Search {
       std::vector<std::string> reasons = missed_limits(request_, {.fastest = *solutions.fastest(),
                                                                   .cheapest = *solutions.cheapest(),
                                                                   .min_node_seconds = solutions.min_node_seconds()});
+      const auto fewest = solutions.fewest_gpus();
+      if (const auto allowed = request_.limits.gpus; allowed && fewest && *fewest > *allowed)
+        reasons.push_back(fmt::format("none of the plans that fit into memory takes as few as {} (--max-gpus)",
+                                      plural(static_cast<std::size_t>(*allowed), "device")));
       if (reasons.empty()) reasons.push_back("plans were found, but none keeps all limits and pins together");
       return {ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
               "relax that limit, or give more devices"};

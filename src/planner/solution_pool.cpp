@@ -241,7 +241,9 @@ void SolutionPool::judge(Solution& found) {
 }
 
 void SolutionPool::note_extremes(Solution& found) {
-  if (has_room(found)) note_extremes(found.printed_time, found.printed_cost, *found.nodes * found.printed_time.value());
+  if (!has_room(found)) return;
+  note_extremes(found.printed_time, found.printed_cost, *found.nodes * found.printed_time.value());
+  found_.fewest_gpus = std::min(found_.fewest_gpus.value_or(found.gpus), found.gpus);
 }
 
 void SolutionPool::note_extremes(Seconds time, Usd cost, double node_seconds) {
@@ -329,6 +331,8 @@ void SolutionPool::merge(const Findings& found) {
   found_.considered += found.considered;
   found_.did_not_fit += found.did_not_fit;
   if (found.fastest) note_extremes(*found.fastest, *found.cheapest, *found.min_node_seconds);
+  if (found.fewest_gpus)
+    found_.fewest_gpus = std::min(found_.fewest_gpus.value_or(*found.fewest_gpus), *found.fewest_gpus);
   if (found.nearest_headroom > found_.nearest_headroom) {
     found_.nearest = found.nearest;
     found_.nearest_headroom = found.nearest_headroom;

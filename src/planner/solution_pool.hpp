@@ -58,6 +58,7 @@ struct Findings {
   std::optional<Seconds> fastest;
   std::optional<Usd> cheapest;
   std::optional<double> min_node_seconds;
+  std::optional<int> fewest_gpus;
   std::optional<Plan> nearest;  ///< nearest to fitting, of the plans that do not fit
   double nearest_headroom = -infinity;
   std::uint64_t errors = 0;
@@ -114,6 +115,7 @@ class SolutionPool {
   [[nodiscard]] std::optional<Seconds> fastest() const { return found_.fastest; }
   [[nodiscard]] std::optional<Usd> cheapest() const { return found_.cheapest; }
   [[nodiscard]] std::optional<double> min_node_seconds() const { return found_.min_node_seconds; }  ///< per iteration
+  [[nodiscard]] std::optional<int> fewest_gpus() const { return found_.fewest_gpus; }
   [[nodiscard]] const std::optional<Plan>& nearest_misfit() const { return found_.nearest; }
   [[nodiscard]] double nearest_headroom() const { return found_.nearest_headroom; }
   /// Plans that could not be priced, and why the first of them could not.

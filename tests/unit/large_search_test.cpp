@@ -206,6 +206,22 @@ TEST(LargeSearch, InterleavedPlansAreKnownToBeNearlyTheBest) {
   EXPECT_LT(found->bound.gap, 0.08);
 }
 
+// It said that plans were found, of which none keeps all limits and pins together.
+TEST(LargeSearch, ALimitThatLeavesTooLittleMemoryIsNamed) {
+  const Model model = load_model(SAILOR_SOURCE_DIR "/profiles/models/llama-3-8b.toml").value();
+  const Cluster cluster = cluster_of_gpu_counts("4x4:GH200", testing::published_gpus()).value();
+  Request request;
+  request.job = {.model = model.name, .global_batch = 64, .sequence_length = 2048, .precision = Precision::bf16};
+  request.limits.gpus = 1;
+  const auto refused = find_plans(request, {.model = model,
+                                            .profile = published(),
+                                            .gpus = testing::published_gpus(),
+                                            .framework = own_framework(),
+                                            .cluster = &cluster});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().what, "none of the plans that fit into memory takes as few as 1 device (--max-gpus)");
+}
+
 TEST(LargeSearch, LimitsOnDevicesAndNodesHoldUnderTheInterleavedSchedule) {
   Question question("OPT-350", 256, {{"A100-40", 64}});
   simulator::Framework interleaving = framework();
