@@ -396,13 +396,16 @@ void run_restart(int ranks, const Model& model, const std::string& profiles, Res
   }
   const auto status = elastic::control(settings);
   if (!status) throw std::runtime_error(status.error().message());
-  bool failed = false;
+  std::string failures;
   for (const pid_t process : processes) {
     int ended = 0;
-    failed = ::waitpid(process, &ended, 0) != process || ended != 0 || failed;
+    if (::waitpid(process, &ended, 0) != process || ended != 0)
+      failures += fmt::format("; a process of members ended with {}", ended);
   }
   std::filesystem::remove_all(folder);
-  if (failed || *status != 0 || restart.trained == 0.0) throw std::runtime_error("the training did not go on");
+  if (*status != 0) failures += fmt::format("; the controller ended with status {}", *status);
+  if (restart.trained == 0.0) failures += "; the second epoch has trained nothing";
+  if (!failures.empty()) throw std::runtime_error("the training did not go on" + failures);
 }
 
 int run(int argc, char** argv) {
