@@ -294,7 +294,7 @@ class Rank {
     rehearsal.compute(Seconds(cpu));
     world.control.barrier();
     const double recovered = clock.now().value();
-    if (member_->epoch() == 2) {
+    if (member_->epoch() > 1) {
       restart_.sent += static_cast<double>(recovery->sent_bytes);
     }
     state_ = std::move(recovery->state);
@@ -312,7 +312,7 @@ class Rank {
     runtime::Trainer trainer(*state_, settings, {control, world.transport}, nullptr);
     runtime::MemberProgress progress{.iteration = state_->iteration(), .of = iterations, .from = "memory"};
     member_->report_progress(progress);
-    const bool is_second = member_->epoch() == 2;
+    const bool is_second = member_->epoch() > 1;  // or a later one, should the second not live either
     for (bool is_first = true; state_->iteration() < iterations; is_first = false) {
       if (!is_second && state_->iteration() == 1 && number_ == ranks / 2) {
         while (restart_.joined < ranks + ranks_per_host) std::this_thread::sleep_for(std::chrono::milliseconds(20));
