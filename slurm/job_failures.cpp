@@ -54,12 +54,13 @@ void write_beginning(Script& script, const SbatchRequest& request) {
   script.line(fmt::format(
       "newest_checkpoint() {{ printf '%s\\n' {}/iteration-*/manifest.json | sort --version-sort | tail --lines=1; }}",
       shell_quote(request.checkpoints.string())));
-  write_lines(script, {"start_number=0 before='' left_out=''",
-                       "if [[ -r starts.txt ]]; then { read -r start_number; read -r before; read -r left_out; } "
-                       "<starts.txt || true; fi",
-                       "now=$(newest_checkpoint)", "if [[ $now != \"$before\" ]]; then start_number=0 left_out=''; fi",
-                       "note_start() { printf '%s\\n' \"$start_number\" \"$now\" \"$left_out\" >starts.txt; }",
-                       "start_number=$((start_number + 1))", "note_start"});
+  write_lines(
+      script,
+      {"start_number=0 before='' left_out=''",
+       R"(if [[ -r starts.txt ]]; then { read -r start_number; read -r before; read -r left_out; } <starts.txt || true; fi)",
+       "now=$(newest_checkpoint)", "if [[ $now != \"$before\" ]]; then start_number=0 left_out=''; fi",
+       "note_start() { printf '%s\\n' \"$start_number\" \"$now\" \"$left_out\" >starts.txt; }",
+       "start_number=$((start_number + 1))", "note_start"});
   const std::string log = log_of(request);
   script.line(fmt::format("log_size=$(stat --format=%s {} 2>/dev/null || echo 0)", log));
   script.comment(

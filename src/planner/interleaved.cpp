@@ -64,8 +64,9 @@ class ChunkBalancer {
       const int first = cuts.back();
       const int furthest = layers_ - (all - 1 - v);  // every later one needs a layer
       const bool keeps_time = stage == stages_ - 1 && v != all - 1;
-      const double allowed = std::min(slowest * (v / stages_ + 1) / chunks_,
-                                      slowest - (keeps_time ? time_(stage, layers_ - 1, layers_) : 0.0));
+      const int chunks = v / stages_ + 1;  // of this stage, this one included
+      const double allowed =
+          std::min(slowest * chunks / chunks_, slowest - (keeps_time ? time_(stage, layers_ - 1, layers_) : 0.0));
       int last = v == all - 1 ? layers_ : first + 1;
       while (last < furthest && taken[at(stage)] + time_(stage, first, last + 1) <= allowed) ++last;
       taken[at(stage)] += time_(stage, first, last);

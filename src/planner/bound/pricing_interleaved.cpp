@@ -235,8 +235,8 @@ double PricingProblem::max_interleaved(double deadline, const Branch& branch) {
       const auto most_of = [&](double chunks) {
         return std::floor((deadline - fixed(chunks)) / least_of_more + 1.0 / chunks);
       };
-      const double most =
-          std::min<double>(std::max(most_of(2.0), most_of(max_chunks)), request_.job.global_batch / row.micro_batch);
+      const int all = request_.job.global_batch / row.micro_batch;
+      const double most = std::min<double>(std::max(most_of(2.0), most_of(max_chunks)), all);
       if (most < stages) continue;
       const bool reduces = branch.min_pipelines > 1 && counts_reductions();
       const double of_all = reduces ? reduction_of_share(row.tensor_parallel, 1, branch) / stages : 0.0;
