@@ -12,6 +12,7 @@ namespace sailor::planner {
 namespace {
 
 constexpr int max_chunks = 16;
+constexpr int max_chunks_in_brief = 4;
 constexpr int halvings = 30;  // of the range in which the shortest time of the slowest stage is looked for
 
 /// As equal numbers of layers in all virtual stages as there can be.
@@ -106,7 +107,9 @@ void search_interleaved(StagePrices& prices, const std::vector<PipelineTemplate>
             prices.table(space.pools[p].type, here.tensor_parallel, column.micro_batch, here.choice);
         return (own != nullptr ? own : table)->time(from, to);
       };
-      for (int chunks = 2; chunks <= std::min(max_chunks, prices.layers() / stages); ++chunks) {
+      const int most_chunks =
+          std::min(request.effort.brief ? max_chunks_in_brief : max_chunks, prices.layers() / stages);
+      for (int chunks = 2; chunks <= most_chunks; ++chunks) {
         std::vector<std::vector<int>> divisions;
         for (int count = request.pins.data_parallel.value_or(most); count >= request.pins.data_parallel.value_or(1);
              --count) {
