@@ -90,19 +90,15 @@ Result<void> write_job(const std::vector<Submission>& all, const std::string& sc
   for (std::size_t i = 0; i < all.size(); ++i)
     SAILOR_CHECK(
         write_plan(request.array.empty() ? request.run_directory : request.array[i].directory, all[i].plan_text, made));
-  std::error_code code;
-  if (const std::string& cluster = all.front().cluster_text; !cluster.empty()) {
-    const fs::path file = request.run_directory / "cluster.toml";
+  const auto write = [&](const fs::path& file, const std::string& text) {
+    std::error_code code;
     if (!fs::exists(file, code)) made.add(file);
-    SAILOR_CHECK(write_file_atomically(file, cluster));
-  }
-  if (!companion.empty()) {
-    const fs::path other = request.run_directory / slurm::companion_script_name;
-    if (!fs::exists(other, code)) made.add(other);
-    SAILOR_CHECK(write_file_atomically(other, companion));
-  }
-  if (!fs::exists(path, code)) made.add(path);
-  return write_file_atomically(path, script);
+    return write_file_atomically(file, text);
+  };
+  if (const std::string& cluster = all.front().cluster_text; !cluster.empty())
+    SAILOR_CHECK(write(request.run_directory / cluster_file_name, cluster));
+  if (!companion.empty()) SAILOR_CHECK(write(request.run_directory / slurm::companion_script_name, companion));
+  return write(path, script);
 }
 
 /// Starts of a job that was submitted before do not count for this one.

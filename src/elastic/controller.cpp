@@ -630,23 +630,24 @@ class Controller final : public runtime::MembershipPolicy {
     if (ended_) return;
     if (outcome && *outcome != 0 && !failure_.empty()) outcome = fail(ErrorCode::failure, failure_);
     const double now = unix_time();
+    const double without_training = account_.without_training(now).value();
     const double seconds = account_.has_begun() ? account_.total(now).value() : seconds_since(started_);
     Json told{{"what", "done"},
               {"seconds", seconds},
-              {"seconds_without_training", account_.without_training(now).value()},
+              {"seconds_without_training", without_training},
               {"seconds_again", account_.again().value()},
               {"goodput", account_.goodput(now)},
               {"epochs", epoch_},
               {"iteration", outcome && *outcome == 0 && total_ > 0 ? total_ : iteration_}};
     if (outcome) told["status"] = *outcome;
     if (!outcome) told["error"] = outcome.error().message();
-    event(told, outcome ? fmt::format(
-                              "{} after {:.0f} s in {}: {:.1f} s without training, {:.1f} s for iterations that "
-                              "were run again; goodput {:.1f} %",
-                              *outcome == 0 ? "done" : fmt::format("ended with status {}", *outcome), seconds,
-                              plural(static_cast<std::size_t>(epoch_), "epoch"), account_.without_training(now).value(),
-                              account_.again().value(), account_.goodput(now) * 100.0)
-                        : std::string());
+    event(told, outcome
+                    ? fmt::format("{} after {:.0f} s in {}: {:.1f} s without training, {:.1f} s for iterations that "
+                                  "were run again; goodput {:.1f} %",
+                                  *outcome == 0 ? "done" : fmt::format("ended with status {}", *outcome), seconds,
+                                  plural(static_cast<std::size_t>(epoch_), "epoch"), without_training,
+                                  account_.again().value(), account_.goodput(now) * 100.0)
+                    : std::string());
     if (const auto written = journal_.add({{"what", outcome && *outcome == 0 ? "ended" : "stopped"}}, true); !written)
       spdlog::warn("{}", written.error().message());
     outcome_ = std::move(outcome);

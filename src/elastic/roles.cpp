@@ -308,7 +308,7 @@ Cluster cluster_of(std::span<const MemberFacts> members, const Cluster& known) {
     NodeGroup group{.nodes = {}, .count = hosts.hosts, .gpu = kind.first, .gpus_per_node = devices};
     group.zone = kind.second;
     group.memory_per_node = hosts.memory;
-    // What else is known of such nodes, such as their memory; a node with fewer devices gets its share of it.
+    // Other facts of such nodes are known, such as their memory; a node with fewer devices gets its share of it.
     for (const NodeGroup& other : known.groups) {
       if (other.gpu != group.gpu ||
           (!group.zone.empty() && other.zone != group.zone &&

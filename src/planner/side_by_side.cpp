@@ -14,7 +14,6 @@ std::vector<Result<SearchResult>> search_side_by_side(std::vector<Request> reque
   const std::size_t at_once = std::min(threads.size(), requests.size());
   const std::size_t rounds = (requests.size() + at_once - 1) / at_once;
   for (Request& request : requests) {
-    if (requests.size() == 1) break;
     request.effort.threads = static_cast<int>(threads.size() / at_once);
     if (request.effort.time)
       request.effort.time = *request.effort.time * (static_cast<double>(requests.size()) / static_cast<double>(rounds));

@@ -66,20 +66,18 @@ Result<void> make_elastic(const SubmitOptions& options, const Environment& envir
   // Plans for other devices need times; without the profile store of the plan only its pipelines are adapted.
   const std::filesystem::path store = find_store(submission.plan.origin.profile_store, environment);
   std::vector<std::string>& arguments = request.elastic->controller_arguments;
-  std::error_code code;
-  const bool has_store = std::filesystem::exists(store, code);
-  if (!submission.plan.origin.profile_store.empty() && !has_store)
+  if (submission.plan.origin.profile_store.empty()) return {};
+  if (std::error_code code; !std::filesystem::exists(store, code)) {
     spdlog::warn(
         "there is no profile store '{}', with which the plan was made: after a loss its pipelines are adapted, and "
         "nothing is planned anew; submit from the folder that it is in",
         submission.plan.origin.profile_store);
-  if (!submission.plan.origin.profile_store.empty() && has_store) {
-    arguments.push_back("--profile=" + from_here(store).string());
-    arguments.push_back("--models=" + request.models_folder.string());
-    if (!submission.plan.origin.framework.empty())
-      arguments.push_back("--framework=" + submission.plan.origin.framework);
-    if (!request.gpus_file.empty()) arguments.push_back("--gpus=" + request.gpus_file.string());
+    return {};
   }
+  arguments.push_back("--profile=" + from_here(store).string());
+  arguments.push_back("--models=" + request.models_folder.string());
+  if (!submission.plan.origin.framework.empty()) arguments.push_back("--framework=" + submission.plan.origin.framework);
+  if (!request.gpus_file.empty()) arguments.push_back("--gpus=" + request.gpus_file.string());
   return {};
 }
 

@@ -366,7 +366,8 @@ Result<void> settle_nodes(const SubmitOptions& options, const Environment& envir
   // The controller plans anew with the prices, links and memory of these nodes.
   if (request.elastic && around.cluster && !request.elastic->controller_arguments.empty()) {
     submission.cluster_text = cluster_to_toml(*around.cluster);
-    request.elastic->controller_arguments.push_back("--cluster=" + (request.run_directory / "cluster.toml").string());
+    request.elastic->controller_arguments.push_back("--cluster=" +
+                                                    (request.run_directory / cluster_file_name).string());
   }
   if (!around.cluster || (options.devices_per_node.has() && !options.cluster.has() && submission.kinds.size() == 1)) {
     auto partition = find_partition(around.cluster ? &*around.cluster : nullptr, partitions, submission);

@@ -17,6 +17,9 @@
 
 namespace sailor::apps {
 
+/// In the run directory of an elastic training: the nodes that its controller plans anew for.
+inline constexpr const char* cluster_file_name = "cluster.toml";
+
 /// Everything that is known before a script is written.
 struct Submission {
   std::string path;  ///< path of the plan, as given
@@ -26,7 +29,7 @@ struct Submission {
   std::vector<std::pair<std::string, std::string>> kinds;  ///< GPU types and zones of the plan
   std::vector<GpuType> devices;                            ///< GPU types by kind
   slurm::SbatchRequest request;
-  std::string cluster_text{};          ///< cluster.toml of the run directory, for plans anew; empty: there is none
+  std::string cluster_text{};          ///< text of that file; empty: there is none
   preflight::TrainingProgram program;  ///< program of the request, as far as it may be asked
 };
 

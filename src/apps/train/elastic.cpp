@@ -312,7 +312,7 @@ class ElasticRank {
   runtime::TrainerSettings settings_;
   std::filesystem::path folder_;
   Seconds timeout_;
-  // Of the node as this process starts, or its share of it.
+  // The node's memory as this process starts, or the part of it that the job may use.
   Bytes memory_ = runtime::available_memory() + runtime::resident_memory().now;
   RankDevice device_;
   std::optional<runtime::StateCopies> copies_;

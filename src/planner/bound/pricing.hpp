@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -126,7 +127,7 @@ class PricingProblem {
     double backward = 0.0;  // of `time`, where reductions overlap it
     double update = 0.0;
   };
-  /// What a layer takes of a stage of interleaved pipelines, at least: seconds and bytes.
+  /// The least that a layer takes of a stage of interleaved pipelines: seconds and bytes.
   struct HeldLayer {
     double time = 0.0;
     double fixed = 0.0;       ///< workspace and buffers of its stage
@@ -154,10 +155,16 @@ class PricingProblem {
     double backward = 0.0;       // max share of backward passes in a layer's time
     double message = infinity;   // min of a message forward and its gradient back
   };
-  /// What a stage of an interleaved pipeline may hold.
+  /// The most that a stage of an interleaved pipeline may hold.
   struct StageLimit {
     int blocks = 0;       ///< max number of them
     double beside = 0.0;  ///< seconds of what it holds beside them, at least
+  };
+  /// The most blocks that stages hold, by stage, if none takes longer than a time; from `next` on one holds more.
+  struct HeldBlocks {
+    std::vector<int> most{};
+    double next = infinity;
+    [[nodiscard]] int all() const { return std::accumulate(most.begin(), most.end(), 0); }
   };
   /// Pipelines whose slowest stage takes between two levels and that have between two numbers of micro-batches.
   struct Box {
@@ -200,6 +207,7 @@ class PricingProblem {
   void lower(HeldLayer& held, const StageTable& table, int layer, double time, int micro_batch) const;
   static std::vector<StageLimit> stage_limits(const Interleaved& row, int stages, int chunks, bool one_round,
                                               int replicas);
+  static HeldBlocks held_by(double time, const Interleaved& row, const std::vector<StageLimit>& limits);
   static double least_slowest(const Interleaved& row, const std::vector<StageLimit>& limits);
   /// Whether reductions that follow the passes are counted. With sharding groups they may be quicker.
   [[nodiscard]] bool counts_reductions() const { return !request_.effort.bounds_groups || order_.after == 0.0; }

@@ -2,7 +2,6 @@
 // that prices them by their number of stages, whatever layers each of these holds.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "planner/bound/pricing.hpp"
 #include "planner/index.hpp"
@@ -78,11 +77,11 @@ void PricingProblem::lower(HeldLayer& held, const StageTable& table, int layer, 
   }
 }
 
-/// What each stage has to hold beside blocks, and for how many of those it has memory. The first layer is always on the
-/// first stage and the last one on the last. `chunks`: of a stage; 1: of any number. `one_round`: as many micro-batches
-/// as stages, so that all forward passes come first (Megatron-LM). Else, when the warm-up and one more forward pass are
-/// over, stage i (0-based) keeps p micro-batches of all its chunks but the last, and at least min(p, 2 (p - 1 - i) + 1)
-/// of the last (plan/schedule.hpp). Every chunk holds a layer.
+/// The seconds of what each stage has to hold beside blocks, and the number of those that it has memory for. The first
+/// layer is always on the first stage and the last one on the last. `chunks`: of a stage; 1: of any number.
+/// `one_round`: as many micro-batches as stages, so that all forward passes come first (Megatron-LM). Else, when the
+/// warm-up and one more forward pass are over, stage i (0-based) keeps p micro-batches of all its chunks but the last,
+/// and at least min(p, 2 (p - 1 - i) + 1) of the last (plan/schedule.hpp). Every chunk holds a layer.
 std::vector<PricingProblem::StageLimit> PricingProblem::stage_limits(const Interleaved& row, int stages, int chunks,
                                                                      bool one_round, int replicas) {
   static const HeldLayer nothing;
@@ -109,24 +108,30 @@ std::vector<PricingProblem::StageLimit> PricingProblem::stage_limits(const Inter
   return limits;
 }
 
+PricingProblem::HeldBlocks PricingProblem::held_by(double time, const Interleaved& row,
+                                                   const std::vector<StageLimit>& limits) {
+  HeldBlocks held;
+  for (const StageLimit& limit : limits) {
+    const double left = (time - limit.beside) * margin;
+    int blocks = left < 0.0 ? -1 : row.blocks;
+    if (left >= 0.0 && row.block.time > 0.0)
+      blocks = static_cast<int>(std::min<double>(left / row.block.time, row.blocks));
+    if (blocks < limit.blocks) held.next = std::min(held.next, limit.beside + (blocks + 1) * row.block.time);
+    held.most.push_back(std::clamp(blocks, 0, limit.blocks));
+  }
+  return held;
+}
+
 /// Min time of the slowest stage within these limits, of all stages: all blocks have to fit, in whole numbers, beside
 /// what else the stages hold. Infinite if they do not.
 double PricingProblem::least_slowest(const Interleaved& row, const std::vector<StageLimit>& limits) {
   double time = std::max(row.work / static_cast<double>(limits.size()), row.longest_layer);
-  const double block = row.block.time;
-  if (block <= 0.0) return time;
+  if (row.block.time <= 0.0) return time;
   while (true) {
-    int all = 0;
-    double next = infinity;
-    for (const StageLimit& limit : limits) {
-      const double left = (time - limit.beside) / block * margin;
-      const int held = left < 0.0 ? -1 : static_cast<int>(left);
-      if (held < limit.blocks) next = std::min(next, limit.beside + (held + 1) * block);
-      all += std::clamp(held, 0, limit.blocks);
-    }
-    if (all >= row.blocks) return time;
-    if (next == infinity) return infinity;
-    time = std::max(time, next);
+    const HeldBlocks held = held_by(time, row, limits);
+    if (held.all() >= row.blocks) return time;
+    if (held.next == infinity) return infinity;
+    time = std::max(time, held.next);
   }
 }
 
@@ -170,22 +175,14 @@ bool PricingProblem::can_end(const Interleaved& row, const std::vector<StageLimi
   const double left = deadline * margin - row.work / chunks;
   double from = shortest;
   while (true) {
-    // Up to `to` no stage has time for another block.
-    double to = longest;
-    std::vector<int> most(limits.size());
-    for (std::size_t i = 0; i < limits.size(); ++i) {
-      const int held = row.block.time > 0.0
-                           ? static_cast<int>(std::floor((from - limits[i].beside) / row.block.time * margin))
-                           : row.blocks;
-      if (held < limits[i].blocks) to = std::min(to, limits[i].beside + (held + 1) * row.block.time);
-      most[i] = std::clamp(held, 0, limits[i].blocks);
-    }
+    const HeldBlocks held = held_by(from, row, limits);
+    const double to = std::min(longest, held.next);  // no stage has time for another block before
     double low = from;
     double high = std::max(to, from);
-    int of_others = std::accumulate(most.begin(), most.end(), 0);
+    int of_others = held.all();
     for (int k = 1; k <= stages; ++k) {
       ++work_;
-      of_others -= most[at(k) - 1];
+      of_others -= held.most[at(k) - 1];
       const double reduction = reduction_of_first(row, std::max(0, row.blocks - of_others), branch) / k;
       const double times = micro_batches - 1.0 / chunks - row.backward * 0.5 * (order_.overlaps ? k + 1 : k - 1);
       if (times > 0.0) {
