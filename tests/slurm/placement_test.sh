@@ -51,10 +51,16 @@ seq 20000 >"$work/text"
 
 # submit PLAN RUN OPTION...: the GPUs are pretended
 submit() {
-  local plan=$1 run=$2
+  local plan=$1 run=$2 status=0
   shift 2
   timeout 100 "$bin_dir/sailor-submit" "$plan" --run-directory "$run" --data numbers --iterations 8 \
-    --memory-per-cpu 300 --train-option=--device=cpu "$@"
+    --memory-per-cpu 300 --train-option=--device=cpu "$@" || status=$?
+  if ((status == 124)); then
+    squeue
+    squeue --steps
+    ps -e -o pid,ppid,etimes,stat,wchan:20,args --forest | grep -E 'slurmstepd|sailor|srun'
+  fi >&2
+  return "$status"
 }
 # Once more, up to twice, when it does not end well: Slurm 22.05 now and then hangs when a step over several components
 # ends (see slurm/testcluster).
