@@ -58,7 +58,7 @@ submit() {
   if ((status == 124)); then
     squeue
     squeue --steps
-    ps -e -o pid,ppid,etimes,stat,wchan:20,args --forest | grep -E 'slurmstepd|sailor|srun'
+    ps -e -o pid,ppid,etimes,stat,wchan:20,args --forest | awk '/slurmstepd|sailor|srun/'
   fi >&2
   return "$status"
 }
