@@ -751,7 +751,8 @@ void for_each_division(const std::vector<planner::GroupTime>& groups, std::size_
 
 /// A plan of equal pipelines, done by some time of the closed form, is a solution of the pricing problem at that
 /// deadline: nothing may be priced below it, whatever the labels of ready_labels.hpp leave out. And labels only price
-/// lower.
+/// lower, where there is but one time. In a range around its own time it counts as often as it could be done until the
+/// longest.
 void prices_are_possible(bool across) {
   PlannerWorld world({.gpus = 16, .types = across ? 2 : 1, .zones = across ? 2 : 1});
   const Profile profile(world.data);
@@ -802,8 +803,10 @@ void prices_are_possible(bool across) {
   const auto prediction = simulator::simulate(plan, env);
   RC_PRE(prediction.has_value() && prediction->fits);
 
-  const double worth = static_cast<double>(each) * micro_batch / price;
-  const double deadline = prediction->closed_form_time.value() * (1.0 + 1e-9);
+  const double done = prediction->closed_form_time.value() * (1.0 + 1e-9);
+  const planner::TimeRange times{.shortest = done * *rc::gen::element(0.0, 0.5, 1.0, 1.0),
+                                 .longest = done * *rc::gen::element(1.0, 1.0, 1.2, 2.0)};
+  const double worth = static_cast<double>(each) * micro_batch / price * (times.longest / done) * (1.0 - 1e-9);
   planner::Branch branch{.min_pipelines = count, .max_pipelines = count};
   if (!across) branch.pure = {0};
   branch.one_pool = !across;
@@ -811,13 +814,14 @@ void prices_are_possible(bool across) {
   planner::PricingProblem pricing(prices, no_stop);
   const auto max_worth = [&](planner::PricingProblem& problem) {
     planner::ViolatedColumn violated;
-    return across ? problem.across(device_price, deadline, branch, 0.0, 0.0, violated)
-                  : problem.inside(0, deadline, branch, 0.0, 0.0, violated);
+    return across ? problem.across(device_price, times, branch, 0.0, 0.0, violated)
+                  : problem.inside(0, times, branch, 0.0, 0.0, violated);
   };
   const double plain = max_worth(pricing);
-  RC_LOG() << describe(plan) << " of " << count << " pipelines, " << each << " micro-batches each, deadline "
-           << deadline << ", event-driven " << prediction->iteration_time.value() << ", reductions overlap "
-           << env.framework.overlaps_reduction << ", messages " << env.framework.overlaps_transfers << "\n"
+  RC_LOG() << describe(plan) << " of " << count << " pipelines, " << each << " micro-batches each, done by " << done
+           << ", counted from " << times.shortest << " to " << times.longest << ", event-driven "
+           << prediction->iteration_time.value() << ", reductions overlap " << env.framework.overlaps_reduction
+           << ", messages " << env.framework.overlaps_transfers << "\n"
            << plan_to_toml(plan) << "\n";
   RC_ASSERT(plain >= worth * (1.0 - 1e-9));
   planner::PricingProblem labelled(prices, no_stop);
@@ -825,9 +829,9 @@ void prices_are_possible(bool across) {
   const double tight = max_worth(labelled);
   RC_TAG(tight < plain * (1.0 - 1e-9) ? "labels price lower" : "the same");
   RC_ASSERT(tight >= worth * (1.0 - 1e-9));
-  RC_ASSERT(tight <= plain * (1.0 + 1e-9));
+  RC_ASSERT(times.shortest < times.longest || tight <= plain * (1.0 + 1e-9));
   // However long it takes.
-  if (across) RC_ASSERT(pricing.min_price_per_sequence(device_price) * worth <= deadline * (1.0 + 1e-9));
+  if (across) RC_ASSERT(pricing.min_price_per_sequence(device_price) * worth <= times.longest * (1.0 + 1e-9));
 }
 
 RC_GTEST_PROP(FullSearch, PricesArePossibleForEveryPlanInAPool, ()) { prices_are_possible(false); }

@@ -168,15 +168,29 @@ class Bounder {
     return request_.objective != Objective::throughput || request_.limits.cost || request_.limits.node_hours;
   }
 
-  /// Max USD per second of a better plan of the branch.
-  [[nodiscard]] double max_usd(const OpenBranch& branch, double score) const {
-    double usd = infinity;
-    if (branch.shortest <= 0.0) return usd;
-    if (request_.limits.cost) usd = most_above_event_driven * request_.limits.cost->value() / branch.shortest;
-    if (request_.objective == Objective::cost) usd = std::min(usd, score / branch.shortest);
-    if (request_.objective == Objective::throughput_per_usd)
-      usd = std::min(usd, score / (branch.shortest * branch.shortest));
-    return usd;
+  /// Whether pipelines count by the USD that they take until they are done, and not only by when a branch's plans are
+  /// done at the latest. For throughput per USD, the square of the time, it gains nothing.
+  [[nodiscard]] bool counts_until_done() const {
+    return by_money() && request_.objective != Objective::throughput_per_usd && !pricing().interleaves();
+  }
+  [[nodiscard]] TimeRange times_of(const OpenBranch& branch) const {
+    const bool until_done = counts_until_done() && branch.shortest > 0.0;
+    return {.shortest = until_done ? branch.shortest : branch.longest, .longest = branch.longest};
+  }
+
+  /// Resources of a better plan of the branch. A plan of T seconds may take this times branch.longest / T, if its
+  /// pipelines count until they are done.
+  [[nodiscard]] DeviceLimits limits_of(const OpenBranch& branch, double score) const {
+    DeviceLimits limits{.nodes = space_.max_nodes ? static_cast<double>(*space_.max_nodes) : infinity};
+    if (branch.shortest <= 0.0) return limits;
+    const double time = counts_until_done() ? branch.longest : branch.shortest;
+    if (request_.limits.node_hours)
+      limits.nodes = std::min(
+          limits.nodes, most_above_event_driven * *request_.limits.node_hours * 3600.0 / *request_.iterations / time);
+    if (request_.limits.cost) limits.usd = most_above_event_driven * request_.limits.cost->value() / time;
+    if (request_.objective == Objective::cost) limits.usd = std::min(limits.usd, score / time);
+    if (request_.objective == Objective::throughput_per_usd) limits.usd = std::min(limits.usd, score / (time * time));
+    return limits;
   }
 
   /// Whether it is proved that no plan has a score below this.
@@ -262,11 +276,7 @@ class Bounder {
   bool possible(Worker& worker, OpenBranch& branch, double score) const {
     PricingProblem& pricing = worker.pricing;
     const double batch = request_.job.global_batch;
-    DeviceLimits limits{.usd = max_usd(branch, score),
-                        .nodes = space_.max_nodes ? static_cast<double>(*space_.max_nodes) : infinity};
-    if (request_.limits.node_hours && branch.shortest > 0.0)
-      limits.nodes = std::min(limits.nodes, most_above_event_driven * *request_.limits.node_hours * 3600.0 /
-                                                *request_.iterations / branch.shortest);
+    const DeviceLimits limits = limits_of(branch, score);
     if (pricing.interleaves())
       return max_value(space_, pricing.interleaved_prices(branch.longest, branch.plans), limits) >= batch * refuting;
     if (!has_room(branch.plans)) return false;
@@ -281,9 +291,10 @@ class Bounder {
     PricingProblem& pricing = worker.pricing;
     const double batch = request_.job.global_batch;
     const std::size_t pools = space_.pools.size();
+    const double min_pipelines = times_of(branch).shortest / branch.longest * branch.plans.min_pipelines;
     const auto value_of = [&](const DualPrices& prices) {
       return max_value(space_, prices.device, limits) +
-             prices.each * (prices.each > 0.0 ? branch.plans.max_pipelines : branch.plans.min_pipelines);
+             prices.each * (prices.each > 0.0 ? branch.plans.max_pipelines : min_pipelines);
     };
     RestrictedMaster master;
     for (std::size_t p = 0; p < pools; ++p) {
@@ -301,14 +312,13 @@ class Bounder {
       add_resource(limits.nodes, [&](std::size_t p) { return 1.0 / space_.pools[p].largest_node(); });
     if (limits.usd < infinity)
       add_resource(limits.usd, [&](std::size_t p) { return space_.pools[p].price.value() / 3600.0; });
-    master.set_pipelines(branch.plans.min_pipelines, branch.plans.max_pipelines,
-                         4.0 * batch / branch.plans.min_pipelines);
+    master.set_pipelines(min_pipelines, branch.plans.max_pipelines, 4.0 * batch / min_pipelines);
 
     DualPrices tried = branch.prices;
     if (tried.device.empty()) tried = worker.last_prices;
     if (tried.device.empty())
       for (std::size_t p = 0; p < pools; ++p) tried.device.push_back(branch.longest * pricing.fluid_rate(p));
-    tried.each = std::clamp(tried.each, -4.0 * batch / branch.plans.min_pipelines, batch / branch.plans.max_pipelines);
+    tried.each = std::clamp(tried.each, -4.0 * batch / min_pipelines, batch / branch.plans.max_pipelines);
     if (!scale({.device = std::vector<double>(pools, 0.0), .each = tried.each}, tried, infinity, value_of))
       tried.each = 0.0;
     if (!scale({.device = std::vector<double>(pools, 0.0), .each = tried.each}, tried, infinity, value_of))
@@ -390,17 +400,17 @@ class Bounder {
   bool raise(PricingProblem& pricing, const OpenBranch& branch, DualPrices& prices, ValueOf value_of,
              RestrictedMaster& master) const {
     const Family& family = branching_->family_of(branch);
-    const double deadline = branch.longest;
+    const TimeRange times = times_of(branch);
     ViolatedColumn violated;
     for (const std::size_t p : family.pure) {
-      double found = pricing.single(p, deadline, branch.plans, prices.each, violated);
+      double found = pricing.single(p, times, branch.plans, prices.each, violated);
       if (found > prices.device[p]) {
         prices.device[p] = found;
         master.add_pipeline(violated.sequences, violated.uses);
       }
     }
     for (const std::size_t p : family.pure) {
-      const double found = pricing.inside(p, deadline, branch.plans, prices.each, prices.device[p], violated);
+      const double found = pricing.inside(p, times, branch.plans, prices.each, prices.device[p], violated);
       if (found <= prices.device[p]) continue;
       prices.device[p] = found;
       master.add_pipeline(violated.sequences, violated.uses);
@@ -409,7 +419,7 @@ class Bounder {
     if (value_of(prices) >= request_.job.global_batch) return false;
     const double largest = *std::max_element(prices.device.begin(), prices.device.end());
     for (double& price : prices.device) price = std::max(price, 1e-4 * largest);
-    const double factor = pricing.across(prices.device, deadline, branch.plans, prices.each, 1.0, violated);
+    const double factor = pricing.across(prices.device, times, branch.plans, prices.each, 1.0, violated);
     if (factor <= 1.0) return true;
     master.add_pipeline(violated.sequences, violated.uses);
     for (double& price : prices.device) price *= factor;

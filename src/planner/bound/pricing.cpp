@@ -158,18 +158,18 @@ std::uint64_t PricingProblem::work() const {
 // all-reduces waits for the stage of q that holds its last layer, which is done before q by backward passes and
 // messages only. Since w is no more than the branch says, that layer is not far back: every pipeline has passed all
 // layers forward and those from it on backward at least w before the end.
-double PricingProblem::single(std::size_t pool, double deadline, const Branch& branch, double each,
+double PricingProblem::single(std::size_t pool, const TimeRange& times, const Branch& branch, double each,
                               ViolatedColumn& violated) {
-  enter(branch, deadline);
+  enter(branch, times);
   double worth = 0.0;
   ++work_;
   for (const Single& single : singles_[pool]) {
     const double taken = reduction(pool, single.devices, 0, prices_.layers(), 0, branch);
     if (taken > branch.reduction_up_to) continue;
     const double longest = std::max(taken + single.update, branch.reduction_over);
-    const double left = deadline - std::max(order_.after_passes(longest, single.backward), single.update);
-    const double count = std::floor(left / single.time * slack);
-    const double sequences = count * single.micro_batch;
+    const double after = std::max(order_.after_passes(longest, single.backward), single.update);
+    const double count = std::floor((times.longest - after) / single.time * slack);
+    const double sequences = count * single.micro_batch * until_deadline(count * single.time + after);
     if (count < 1.0 || sequences - each <= worth * single.devices) continue;
     worth = (sequences - each) / single.devices;
     violated.sequences = sequences;
@@ -179,25 +179,25 @@ double PricingProblem::single(std::size_t pool, double deadline, const Branch& b
   return worth;
 }
 
-double PricingProblem::inside(std::size_t pool, double deadline, const Branch& branch, double each, double needed,
-                              ViolatedColumn& violated) {
+double PricingProblem::inside(std::size_t pool, const TimeRange& times, const Branch& branch, double each,
+                              double needed, ViolatedColumn& violated) {
   if (std::any_of(branch.holders.begin(), branch.holders.end(),
                   [&](int holder) { return holder >= 0 && at(holder) != zone_[pool]; }))
     return needed;
-  enter(branch, deadline);
+  enter(branch, times);
   for (StageProgram& program : inside_[pool]) {
     program.set_prices({});
-    needed = longer(program, deadline, branch, each, needed, violated);
+    needed = longer(program, times.longest, branch, each, needed, violated);
   }
   return needed;
 }
 
-double PricingProblem::across(const std::vector<double>& device_price, double deadline, const Branch& branch,
+double PricingProblem::across(const std::vector<double>& device_price, const TimeRange& times, const Branch& branch,
                               double each, double needed, ViolatedColumn& violated) {
-  enter(branch, deadline);
+  enter(branch, times);
   for (StageProgram& program : across_) {
     program.set_prices(device_price);
-    needed = longer(program, deadline, branch, each, needed, violated);
+    needed = longer(program, times.longest, branch, each, needed, violated);
   }
   return needed;
 }
@@ -316,7 +316,7 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
         push(high);
         continue;
       }
-      violated.sequences = static_cast<double>(top.count) * program.micro_batch();
+      violated.sequences = top.sequences;
       violated.uses.assign(space_.pools.size(), 0.0);
       const double price = std::max(violated.sequences - each, 0.0) / top.worth;
       if (program.inside()) {
@@ -383,8 +383,17 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   box.max_micro_batches = static_cast<int>(
       micro_batches_at(program.level(box.from), std::max(program.through(), program.level(box.from)), min_taken));
   if (box.max_micro_batches == 0) return;
+  // Of pipelines whose slowest stage and time from end to end and back are no shorter. More micro-batches are worth
+  // more: a pipeline takes less time for each of them, also for the first if it is counted until the deadline.
+  const auto sequences_at = [&](double slowest, double through, double taken, double count) {
+    const double done = std::max(through + taken, delay(through)) + slowest * (count - 1.0);
+    return count * micro_batch * until_deadline(done);
+  };
   const double too_dear_below =
-      needed * program.fluid_price(1.0) / (static_cast<double>(box.max_micro_batches) * micro_batch - each);
+      needed * program.fluid_price(1.0) /
+      (sequences_at(program.level(box.from), std::max(program.through(), program.level(box.from)), min_taken,
+                    box.max_micro_batches) -
+       each);
   if (!(too_dear_below >= 0.0) || too_dear_below > program.level(box.to) * slack) return;
   box.from = std::max(box.from, std::min(program.level_below(too_dear_below / slack), box.to - 1));
   // Only few different levels, so that cached results serve again.
@@ -395,6 +404,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   const double quickest = program.level(box.from);
   const double min_through = std::max(program.through(), quickest);
   const auto micro_batches = [&](double through, double taken) { return micro_batches_at(quickest, through, taken); };
+  const auto sequences = [&](double count, double taken) { return sequences_at(quickest, min_through, taken, count); };
   const auto longest_through = [&](double count, double taken) {
     const double left = deadline - quickest * (count - 1.0) * (1.0 - 1e-12);
     return std::min(left - std::max(taken, delay.after),
@@ -408,7 +418,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   };
   const double kink = std::clamp(program.through(), quickest, program.level(box.to));
   if (std::max({fluid(quickest), fluid(kink), fluid(program.level(box.to))}) * slack <= needed) return;
-  const double max_sequences = micro_batches(min_through, min_taken) * micro_batch;
+  const double max_sequences = sequences(micro_batches(min_through, min_taken), min_taken);
   if (max_sequences <= each || max_sequences - each <= needed * program.fluid_price(program.level(box.to))) return;
   const bool exact = is_narrow(program, box, deadline, 4.0);
   const auto& candidates = program.candidates();
@@ -427,7 +437,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
           if (all_taken > branch.reduction_up_to) continue;
           const double taken = taken_after(candidates[o], last, all_taken);
           for (double count = micro_batches(min_through, taken); count >= box.min_micro_batches; count -= 1.0) {
-            const double value = count * micro_batch - each;
+            const double value = sequences(count, taken) - each;
             if (value <= std::max(best.worth, needed) * price) break;
             const double through = longest_through(count, taken);
             double min_price = price;
@@ -443,6 +453,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
             best.candidate = o;
             best.last = last;
             best.count = static_cast<int>(count);
+            best.sequences = value + each;
           }
         }
     return best;
@@ -469,7 +480,8 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     }
     if (min_price == infinity || max_sequences - each <= needed * min_price) return;
     // Pipelines with fewer micro-batches are not worth as much.
-    const double min_count = std::floor((needed * min_price + each) / micro_batch * (1.0 - 1e-12));
+    const double most_often = sequences(box.min_micro_batches, min_taken) / box.min_micro_batches;
+    const double min_count = std::floor((needed * min_price + each) / most_often * (1.0 - 1e-12));
     if (min_count > box.min_micro_batches && box.min_micro_batches < box.max_micro_batches) {
       box.min_micro_batches = static_cast<int>(std::min<double>(min_count, box.max_micro_batches));
       continue;
@@ -479,15 +491,19 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   }
   box = evaluate(exact ? *solution : *quick, exact, box.limits);
   if (by_labels_ && label_work_left_ > 0 && exact && box.worth > needed)
-    find_ready_worth(program, box, deadline, branch, each, needed);
+    find_ready_worth(program, box, deadline, branch, each, needed,
+                     std::max(min_through + min_taken, delay(min_through)));
 }
 
 // Inside a pool, devices and times of a pipeline do not depend on prices: an answer serves for all of them. Across
 // pools, each asks anew.
 void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch,
-                                      double each, double needed) {
-  const double max_price =
-      (static_cast<double>(box.max_micro_batches) * program.micro_batch() - each) / std::max(needed, 1e-300) * slack;
+                                      double each, double needed, double quickest_of_one) {
+  const auto sequences = [&](int count) {
+    const double done = quickest_of_one + program.level(box.from) * (count - 1);
+    return static_cast<double>(count) * program.micro_batch() * until_deadline(done);
+  };
+  const double max_price = (sequences(box.max_micro_batches) - each) / std::max(needed, 1e-300) * slack;
   KnownReady& known = ready_[{&program, box.from, box.to, box.min_micro_batches, box.max_micro_batches}];
   if (known.max_price < max_price || !program.inside()) {
     const double quickest = program.level(box.from);
@@ -527,10 +543,11 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
   Box best = box;
   best.worth = 0.0;
   for (const ReadyPipeline& pipeline : known.answer.pipelines) {
-    const double worth = (static_cast<double>(pipeline.count) * program.micro_batch() - each) / pipeline.price;
+    const double worth = (sequences(pipeline.count) - each) / pipeline.price;
     if (worth <= std::max(needed, best.worth)) continue;
     best.worth = worth;
     best.count = pipeline.count;
+    best.sequences = sequences(pipeline.count);
     best.stages = pipeline.stages;
   }
   if (best.worth < box.worth) box = std::move(best);
@@ -554,7 +571,9 @@ const StageLimits& PricingProblem::limits(StageProgram& program, double left, do
   return found;
 }
 
-void PricingProblem::enter(const Branch& branch, double deadline) {
+void PricingProblem::enter(const Branch& branch, const TimeRange& times) {
+  const double deadline = times.longest;
+  shortest_ = times.shortest;
   if (branch == branch_ && deadline == deadline_ && reductions_here_ != nullptr) return;
   if (reductions_here_ == nullptr || branch.min_pipelines != branch_.min_pipelines || branch.pure != branch_.pure ||
       branch.one_pool != branch_.one_pool)

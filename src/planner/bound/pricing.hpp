@@ -39,6 +39,14 @@ struct Branch {
   bool operator==(const Branch&) const = default;
 };
 
+/// The times that plans of a branch take, in seconds: what is counted is what pipelines get through by the longest. A
+/// pipeline that is done earlier, though no earlier than the shortest, is taken as many times as it could be done until
+/// then: with devices that cost USD per second this leaves a plan's USD as they are (docs/design/planner.md).
+struct TimeRange {
+  double shortest = 0.0;
+  double longest = 0.0;
+};
+
 /// Cache of min reduction times, shared by all threads: each computes the same values.
 class KnownReductions {
  public:
@@ -62,7 +70,7 @@ class KnownReductions {
 
 /// A pipeline that is worth more than its price.
 struct ViolatedColumn {
-  double sequences = 0.0;
+  double sequences = 0.0;    ///< by the longest time (TimeRange)
   std::vector<double> uses;  ///< devices by pool; no more than it takes, perhaps less
 };
 
@@ -77,14 +85,14 @@ class PricingProblem {
 
   /// The min price of a device of `pool` at which no pipeline of one stage there is worth more than its devices and
   /// `each`.
-  double single(std::size_t pool, double deadline, const Branch& branch, double each, ViolatedColumn& violated);
+  double single(std::size_t pool, const TimeRange& times, const Branch& branch, double each, ViolatedColumn& violated);
   /// The same for pipelines of more stages inside the pool, if that is more than `needed`; else `needed`. `violated`:
   /// the pipeline that determines the price.
-  double inside(std::size_t pool, double deadline, const Branch& branch, double each, double needed,
+  double inside(std::size_t pool, const TimeRange& times, const Branch& branch, double each, double needed,
                 ViolatedColumn& violated);
   /// The factor by which the prices of devices must rise so that no pipeline across pools is worth more; `needed` if
   /// the factor is not more than that.
-  double across(const std::vector<double>& device_price, double deadline, const Branch& branch, double each,
+  double across(const std::vector<double>& device_price, const TimeRange& times, const Branch& branch, double each,
                 double needed, ViolatedColumn& violated);
   /// Max sequences per second and device, whatever the schedule is, and without reductions.
   [[nodiscard]] double fluid_rate(std::size_t pool) const { return fluid_rate_[pool]; }
@@ -174,6 +182,7 @@ class PricingProblem {
     int min_micro_batches = 1;
     int max_micro_batches = 1;
     int count = 0;           // micro-batches of the best pipeline
+    double sequences = 0.0;  // of the best pipeline, as often as until_deadline()
     std::size_t limits = 0;  // StageProgram::remember()
     std::size_t candidate = 0;
     int last = 0;
@@ -181,6 +190,10 @@ class PricingProblem {
     bool operator<(const Box& other) const { return worth < other.worth; }
   };
 
+  /// How often a pipeline that is done at a time counts (TimeRange).
+  [[nodiscard]] double until_deadline(double done) const {
+    return done < deadline_ ? deadline_ / std::max(done, shortest_) : 1.0;
+  }
   /// Seconds before the deadline at which a pipeline of the branch has passed, apart from its own reductions.
   [[nodiscard]] PassDelay delay_of(const StageProgram& program, const Branch& branch) const;
   /// Whether the box is no longer split by the slowest stage.
@@ -194,8 +207,9 @@ class PricingProblem {
                 ViolatedColumn& violated);
   void find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each, double needed);
   /// Lowers the worth of a box to that of pipelines with time for the reductions of all stages.
+  /// `quickest_of_one`: min seconds until a pipeline of one micro-batch is done.
   void find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
-                        double needed);
+                        double needed, double quickest_of_one);
   /// Min price per sequence of the devices' seconds of pipelines that may have every layer in another pool and whose
   /// devices never wait; infinite if there is none.
   [[nodiscard]] double fluid_price(const std::vector<double>& device_price) const;
@@ -214,7 +228,7 @@ class PricingProblem {
   void add_interleaved(const std::vector<StageCandidate>& candidates, int micro_batch);
   void number_amounts(const std::vector<double>& amounts);
   /// Sets the current branch; what is looked up for it is valid until the next call.
-  void enter(const Branch& branch, double deadline);
+  void enter(const Branch& branch, const TimeRange& times);
   /// Stages that pipelines may have with `left` seconds besides the rounds of micro-batches. Valid until enter().
   const StageLimits& limits(StageProgram& program, double left, double deadline, const Branch& branch);
   double reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way, const Branch& branch);
@@ -263,6 +277,7 @@ class PricingProblem {
   double steps_ = 64.0;  // per deadline, to which the time left for reductions is rounded up
   Branch branch_;        // of the last call of enter()
   double deadline_ = 0.0;
+  double shortest_ = 0.0;         // of the last call of enter()
   std::vector<int> alone_until_;  // by zone and layer: first layer from there on that another zone alone holds
   std::map<std::pair<const StageProgram*, double>, StageLimits> limits_;  // by program and time left, of branch_
   /// Pipelines of up to such a price, of branch_.

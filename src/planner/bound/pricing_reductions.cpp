@@ -55,7 +55,7 @@ double PricingProblem::longest_reduction(const Branch& branch) {
   double longest = 0.0;
   Branch any = branch;
   any.holders.clear();
-  enter(any, deadline_);
+  enter(any, {.shortest = shortest_, .longest = deadline_});
   const bool known = !branch.pure.empty() || !branch.holders.empty();
   for (std::size_t p = 0; known && p < space_.pools.size(); ++p) {
     if (branch.holders.empty() && std::find(branch.pure.begin(), branch.pure.end(), p) == branch.pure.end()) continue;

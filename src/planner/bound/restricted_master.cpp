@@ -13,12 +13,12 @@ namespace sailor::planner {
 /// Rows: the resources, the max number of pipelines, the min number of pipelines. The first column stands for pipelines
 /// that are missing, the others are pipelines. CLP minimises, so objective values are negative sequences.
 struct RestrictedMaster::Program {
-  Program(const std::vector<double>& amounts, int min_pipelines, int max_pipelines, double largest_price) {
+  Program(const std::vector<double>& amounts, double min_pipelines, double max_pipelines, double largest_price) {
     simplex.setLogLevel(0);
     std::vector<double> lower(amounts.size(), -COIN_DBL_MAX);
     std::vector<double> upper = amounts;
-    lower.insert(lower.end(), {-COIN_DBL_MAX, static_cast<double>(min_pipelines)});
-    upper.insert(upper.end(), {static_cast<double>(max_pipelines), COIN_DBL_MAX});
+    lower.insert(lower.end(), {-COIN_DBL_MAX, min_pipelines});
+    upper.insert(upper.end(), {max_pipelines, COIN_DBL_MAX});
     simplex.resize(static_cast<int>(lower.size()), 0);
     for (int row = 0; row < simplex.numberRows(); ++row)
       simplex.setRowBounds(row, lower[static_cast<std::size_t>(row)], upper[static_cast<std::size_t>(row)]);
@@ -52,7 +52,7 @@ void RestrictedMaster::add_resource(double amount, std::vector<double> per_devic
   per_device_.push_back(std::move(per_device));
 }
 
-void RestrictedMaster::set_pipelines(int min_count, int max_count, double largest_price) {
+void RestrictedMaster::set_pipelines(double min_count, double max_count, double largest_price) {
   SAILOR_ASSERT(!program_ && min_count <= max_count, "the limits on pipelines come late, or contradict each other");
   min_pipelines_ = min_count;
   max_pipelines_ = max_count;

@@ -28,7 +28,7 @@ class RestrictedMaster {
   /// column.
   void add_resource(double amount, std::vector<double> per_device);
   /// `largest_price`: price of each pipeline that is missing from `min_count`. To be called before the first column.
-  void set_pipelines(int min_count, int max_count, double largest_price);
+  void set_pipelines(double min_count, double max_count, double largest_price);
   /// Adds a column. `uses`: devices by pool.
   void add_pipeline(double sequences, const std::vector<double>& uses);
   /// Returns the value of everything at the min prices.
@@ -38,8 +38,8 @@ class RestrictedMaster {
   struct Program;
   std::vector<double> amounts_;
   std::vector<std::vector<double>> per_device_;
-  int min_pipelines_ = 1;
-  int max_pipelines_ = 1;
+  double min_pipelines_ = 1.0;
+  double max_pipelines_ = 1.0;
   double largest_price_ = 0.0;
   std::unique_ptr<Program> program_;  // created with the first column
 };
