@@ -69,11 +69,7 @@ class Bounder {
     for (std::size_t i = 1; i < (pricing.any_across() ? branches_at_once : 1); ++i)
       workers_.push_back(std::make_unique<Worker>(*workers_.front(), prices));
     max_devices_ = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices()));
-    const auto& limits = request_.limits;
-    // The limits apply to the event-driven time.
-    if (limits.throughput) latest_ = std::min(latest_, most_above_event_driven / *limits.throughput);
-    if (limits.wall_time)
-      latest_ = std::min(latest_, most_above_event_driven * limits.wall_time->value() / *request_.iterations);
+    latest_ = most_above_event_driven * pricing.latest();  // the limits apply to the event-driven time
     for (const DevicePool& pool : space_.pools) cheapest_ = std::min(cheapest_, pool.price.value() / 3600.0);
     least_ = least_scores(workers_.front()->pricing, space_, request_.job.global_batch);
     branching_.emplace(pricing, space_, by_money());

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double least_rate = 0.01;                     // of the fastest, that a pool's devices are taken to have
 constexpr int few = 9;                                  // micro-batches of a pipeline
+constexpr int few_steps = 32;                           // of such numbers between two powers of two, at most
 constexpr int unlimited_micro_batches = 1'000'000'000;  // no pipeline has more
 constexpr double slack = 1.0 + 1e-12;                   // against rounding
 
@@ -22,6 +23,8 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
     : prices_(prices), space_(prices.space()), request_(prices.request()), stop_(stop) {
   shares_update_ = space_.sharding.back() != OptimizerSharding::none;
   interleaves_ = space_.schedules.front() == Schedule::interleaved_1f1b;
+  if (request_.limits.throughput) latest_ = 1.0 / *request_.limits.throughput;
+  if (request_.limits.wall_time) latest_ = std::min(latest_, request_.limits.wall_time->value() / *request_.iterations);
   const auto& env = prices_.env();
   // A sharded optimizer gathers its weights after the step, which waits for all stages.
   const bool all_gather =
@@ -128,7 +131,8 @@ PricingProblem::PricingProblem(const PricingProblem& other, StagePrices& prices)
       amounts_before_(other.amounts_before_),
       amount_numbers_(other.amount_numbers_),
       distinct_amounts_(other.distinct_amounts_),
-      largest_node_(other.largest_node_) {
+      largest_node_(other.largest_node_),
+      latest_(other.latest_) {
   for (std::size_t p = 0; p < inside_.size(); ++p)
     for (const StageProgram& program : other.inside_[p]) inside_[p].push_back(program.another());
   for (const StageProgram& program : other.across_) across_.push_back(program.another());
@@ -168,7 +172,7 @@ double PricingProblem::single(std::size_t pool, const TimeRange& times, const Br
     if (taken > branch.reduction_up_to) continue;
     const double longest = std::max(taken + single.update, branch.reduction_over);
     const double after = std::max(order_.after_passes(longest, single.backward), single.update);
-    const double count = std::floor((times.longest - after) / single.time * slack);
+    const double count = std::floor((std::min(times.longest, latest_ * slack) - after) / single.time * slack);
     const double sequences = count * single.micro_batch * until_deadline(count * single.time + after);
     if (count < 1.0 || sequences - each <= worth * single.devices) continue;
     worth = (sequences - each) / single.devices;
@@ -306,8 +310,8 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
     if (is_narrow(program, top, deadline, 1.0)) {
       // With more micro-batches, stages have less time for their reductions.
       const double quickest = program.level(top.from);
-      if (top.count > top.min_micro_batches &&
-          program.remember(limits(program, deadline - quickest * (top.count - 1), deadline, branch)) != top.limits) {
+      if (top.count > top.min_micro_batches && program.remember(limits(program, deadline - quickest * (top.count - 1),
+                                                                       top.count, deadline, branch)) != top.limits) {
         Box low = top;
         Box high = top;
         low.max_micro_batches = top.count - 1;
@@ -469,7 +473,8 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   const MinPrices* quick = nullptr;
   double min_price = 0.0;
   for (bool is_sure = !exact;;) {
-    const StageLimits& furthest = limits(program, deadline - quickest * (box.min_micro_batches - 1), deadline, branch);
+    const StageLimits& furthest =
+        limits(program, deadline - quickest * (box.min_micro_batches - 1), box.min_micro_batches, deadline, branch);
     if (is_sure && exact) {
       box.limits = program.remember(furthest);
       solution = program.solve(box.to, 0, box.min_micro_batches, box.limits);
@@ -511,7 +516,8 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
     known.max_price = max_price;
     known.answer = price_ready_pipelines(
         {.program = program,
-         .furthest = limits(program, deadline - quickest * (box.min_micro_batches - 1), deadline, branch),
+         .furthest = limits(program, deadline - quickest * (box.min_micro_batches - 1), box.min_micro_batches, deadline,
+                            branch),
          .slowest = program.level(box.to),
          .round = quickest,
          .min_micro_batches = box.min_micro_batches,
@@ -555,12 +561,17 @@ void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double de
 
 // The passes of a stage of layers [first, last) end no earlier than its pipeline has got the last micro-batch to the
 // end and back to `first`; its reductions begin then, or when it is back to `last`, where they overlap the passes.
-const StageLimits& PricingProblem::limits(StageProgram& program, double left, double deadline, const Branch& branch) {
+const StageLimits& PricingProblem::limits(StageProgram& program, double left, int micro_batches, double deadline,
+                                          const Branch& branch) {
   left = std::ceil(left / deadline * steps_) * deadline / steps_;
+  // Only few different numbers, so that cached results serve again.
+  int step = 1;
+  while (micro_batches / step >= few_steps) step *= 2;
+  micro_batches = deadline > latest_ ? micro_batches - micro_batches % step : 0;
   const int layers = prices_.layers();
   const auto& candidates = program.candidates();
   work_ += candidates.size() * at(layers);
-  const auto [entry, is_new] = limits_.try_emplace({&program, left});
+  const auto [entry, is_new] = limits_.try_emplace({&program, left, micro_batches});
   StageLimits& found = entry->second;
   if (!is_new) return found;
   found = furthest_stages(candidates.size(), layers, [&](std::size_t o, int first, int last) {
@@ -568,6 +579,43 @@ const StageLimits& PricingProblem::limits(StageProgram& program, double left, do
     return reduction(candidates[o].pool, candidates[o].tensor_parallel, first, last, 0, branch) <=
            (first == 0 ? std::min(time, branch.reduction_up_to) : time);
   });
+  if (micro_batches == 0) return found;
+  const StageLimits in_time = stages_in_time(program, micro_batches, branch);
+  for (std::size_t i = 0; i < found.size(); ++i) found[i] = std::min(found[i], in_time[i]);
+  return found;
+}
+
+// A stage's devices are busy for all its passes, after the first micro-batch has come to it and before the last has
+// gone back from it; then come its reductions, those of the first stage, and the longest of all first stages, for which
+// the stages from longest_first_stage() on have to be passed back. Event by event no plan is quicker than that, though
+// it may be quicker than the closed form, which adds all stages up.
+StageLimits PricingProblem::stages_in_time(const StageProgram& program, int micro_batches, const Branch& branch) {
+  const int layers = prices_.layers();
+  const auto& candidates = program.candidates();
+  work_ += candidates.size() * at(layers);
+  const auto after = [&](double taken) { return order_.overlaps ? order_.after * taken : taken; };
+  const auto taken_by = [&](const StageCandidate& candidate, int first, int last) {
+    return after(reduction(candidate.pool, candidate.tensor_parallel, first, last, 0, branch));
+  };
+  double of_first = infinity;
+  for (const StageCandidate& candidate : candidates) of_first = std::min(of_first, taken_by(candidate, 0, 1));
+  const int longest_first = branch.reduction_over > 0.0 ? longest_first_stage(branch) : layers + 1;
+  StageLimits found(candidates.size() * at(layers));
+  for (std::size_t o = 0; o < candidates.size(); ++o) {
+    const auto is_in_time = [&](int first, int last) {
+      const double forward = program.forward_before(first);
+      double besides = std::max(program.pass_before(first) + of_first, forward + taken_by(candidates[o], first, last));
+      if ((order_.overlaps ? first : last) >= longest_first)
+        besides = std::max(besides, forward + branch.reduction_over);
+      return micro_batches * candidates[o].time[0][at(first) * at(layers + 1) + at(last)] + besides <= latest_ * slack;
+    };
+    int furthest = 0;  // no stage that begins later is held to less: so prices from a layer on fall with the layer
+    for (int first = 0; first < layers; ++first) {
+      furthest = std::max(furthest, first);
+      while (furthest < layers && is_in_time(first, furthest + 1)) ++furthest;
+      found[o * at(layers) + at(first)] = furthest;
+    }
+  }
   return found;
 }
 

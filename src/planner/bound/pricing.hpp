@@ -94,6 +94,8 @@ class PricingProblem {
   /// the factor is not more than that.
   double across(const std::vector<double>& device_price, const TimeRange& times, const Branch& branch, double each,
                 double needed, ViolatedColumn& violated);
+  /// Max event-driven seconds of a plan that the user's limits allow; infinite if there are none.
+  [[nodiscard]] double latest() const { return latest_; }
   /// Max sequences per second and device, whatever the schedule is, and without reductions.
   [[nodiscard]] double fluid_rate(std::size_t pool) const { return fluid_rate_[pool]; }
   /// The same by pool, but at least a hundredth of the fastest, as a pool too small for whole pipelines may hold parts;
@@ -229,8 +231,11 @@ class PricingProblem {
   void number_amounts(const std::vector<double>& amounts);
   /// Sets the current branch; what is looked up for it is valid until the next call.
   void enter(const Branch& branch, const TimeRange& times);
-  /// Stages that pipelines may have with `left` seconds besides the rounds of micro-batches. Valid until enter().
-  const StageLimits& limits(StageProgram& program, double left, double deadline, const Branch& branch);
+  /// Stages that pipelines of so many micro-batches or more may have with `left` seconds besides the rounds of
+  /// micro-batches. Valid until enter().
+  const StageLimits& limits(StageProgram& program, double left, int micro_batches, double deadline,
+                            const Branch& branch);
+  StageLimits stages_in_time(const StageProgram& program, int micro_batches, const Branch& branch);
   double reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way, const Branch& branch);
   int longest_first_stage(const Branch& branch);
   double reduction_of(std::size_t pool, int tensor_parallel, int rings, double amount, const Branch& branch);
@@ -269,6 +274,7 @@ class PricingProblem {
   std::vector<std::size_t> amount_numbers_;  // of layers [first, last): at first x (layers + 1) + last
   std::vector<double> distinct_amounts_;
   int largest_node_ = 1;
+  double latest_ = infinity;  // seconds of the event-driven time that the user's limits allow
   double fixed_delay_ = 0.0;  // min seconds of a deadline that are not for rounds of micro-batches
   double narrow_ = 0.001;     // share of the deadline that differences between slowest stages may make
   std::uint64_t label_work_left_ = 0;
@@ -279,7 +285,8 @@ class PricingProblem {
   double deadline_ = 0.0;
   double shortest_ = 0.0;         // of the last call of enter()
   std::vector<int> alone_until_;  // by zone and layer: first layer from there on that another zone alone holds
-  std::map<std::pair<const StageProgram*, double>, StageLimits> limits_;  // by program and time left, of branch_
+  /// Of branch_, by program, time left and, where latest_ counts, micro-batches.
+  std::map<std::tuple<const StageProgram*, double, int>, StageLimits> limits_;
   /// Pipelines of up to such a price, of branch_.
   struct KnownReady {
     double max_price = 0.0;
