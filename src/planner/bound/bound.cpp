@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -25,13 +26,7 @@ using simulator::most_above_event_driven;
 
 constexpr int max_rounds = 16;           // of prices that are tried for a branch before it is split
 constexpr double refuting = 1.0 - 1e-9;  // of the batch: a plan that just processes it must not be lost by rounding
-// Labels price branches in which the max number of pipelines is no more than this times the min one. With 1.5, branches
-// that have to be split first cost no labels; with 2, all are priced by them. With 1.1, 1.5 and 2, the gaps are 22, 22
-// and 11 % for three-types-32 of experiments/clusters, 8.7, 8.7 and 14 % for three-types-256, and with --prove 8.7, 5.6
-// and 2.9 % for a100-128-v100-384.
-constexpr double range_for_labels = 1.5;
-constexpr double range_for_labels_to_prove = 2.0;
-constexpr double stabilization = 0.3;  // min share of the way from sure prices to the min possible ones
+constexpr double stabilization = 0.3;    // min share of the way from sure prices to the min possible ones
 // Targets are tried as shares below the best plan: precision x ratio^i.
 constexpr double precision = 0.001;
 constexpr double target_ratio = 1.25;
@@ -40,8 +35,10 @@ constexpr int targets = 40;
 // any number of threads.
 constexpr std::size_t branches_at_once = 4;
 constexpr std::size_t max_hints = 24;
+// Of more pools, labels price only relaxations of fewer: branches of all pools are never done with within the work.
+constexpr std::size_t max_pools_with_labels = 4;
 
-constexpr int halving = 3;  // targets, to about half the share below the best plan
+constexpr int finer_targets = 3;  // to about half the share below the best plan
 
 /// State of one thread.
 struct Worker {
@@ -53,6 +50,27 @@ struct Worker {
   std::optional<StagePrices> own_prices;
   PricingProblem pricing;
   DualPrices last_prices{};  ///< prices that refuted a branch last
+};
+
+/// A branch with what is known of it, and the branches that it was split into: what is found for one target serves for
+/// the others.
+struct TreeNode {
+  OpenBranch branch;
+  int refuted_at = std::numeric_limits<int>::max();  ///< first target of which it is known that no plan is below
+  int failed_at = -1;                                ///< last target that was not refuted without splitting the branch
+  std::vector<TreeNode> children{};
+
+  /// Whether no plan of the branch, or of all its children, is below the target.
+  bool is_refuted(int target) {
+    if (refuted_at > target && !children.empty() &&
+        std::all_of(children.begin(), children.end(), [&](TreeNode& child) { return child.is_refuted(target); }))
+      refuted_at = target;
+    return refuted_at <= target;
+  }
+  void forget_failures() {
+    failed_at = -1;
+    for (TreeNode& child : children) child.forget_failures();
+  }
 };
 
 class Bounder {
@@ -85,9 +103,8 @@ class Bounder {
 
   /// `known`: a score that is proved already; `enough`: one from which on more is of no use. May be called again, to go
   /// on with more work.
-  double run(const BoundWork& work_of_bound, double known, double enough, bool prove) {
+  double run(const BoundWork& work_of_bound, double known, double enough) {
     enough_ = enough;
-    range_for_labels_ = prove ? range_for_labels_to_prove : range_for_labels;
     if (known > min_) {
       min_ = known;
       while (proved_ > 0 && target(proved_ - 1) <= known) --proved_;
@@ -95,13 +112,13 @@ class Bounder {
     try_targets(work_of_bound.first, false);
     // Then what is left is looked at with labels, which are tighter and dearer.
     if ((pricing().any_inside() || pricing().any_across()) && proved_ > 0) {
-      unresolved_.reset();
+      forget_failures();
       try_targets(work_of_bound.with_labels, true);
     }
     if (hints_.empty() && pricing().any_across() && target(proved_) >= enough_ && !stopped()) {
       // The bound was enough at once. Only a target that is given up has hints, so one more is tried.
       limit_ = work() + work_of_bound.first / 8;
-      none_below(target(std::min(proved_, targets / 4)));
+      none_below(std::min(proved_, targets / 4));
     }
     return min_;
   }
@@ -119,36 +136,48 @@ class Bounder {
   /// Proves targets, as many as this work allows: no plan is below target(proved_).
   void try_targets(std::uint64_t max_work, bool with_labels) {
     const std::uint64_t before = work();
-    // Targets that are easily refuted come first, then those that are not, then those between the two. Up to
-    // target(refused) it was not shown that no plan is below.
-    int refused = -1;
-    while (refused < proved_ - 2 && target(refused + 2) >= enough_) ++refused;
-    int step = with_labels ? halving : space_.pools.size() == 1 ? targets * 2 / 3 : targets / 4;
-    bool short_of_work = false;
-    bool again = false;
+    // Targets that are easily refuted come first, then those that are not, then those between the two, and at last one
+    // after the other with all work that is left: what was found for a target that took too much serves for the next.
+    // Up to target(blocked) no more work helps; up to target(refused) it was not shown that no plan is below.
+    int blocked = -1;
+    while (blocked < proved_ - 2 && target(blocked + 2) >= enough_) ++blocked;
+    int refused = blocked;
+    int step = space_.pools.size() == 1 ? targets * 2 / 3 : targets / 4;
+    bool one_by_one = with_labels;
+    int finer = 0;  // targets by which results are more precise than they need be
     for (int round = 0; work() - before < max_work && !stopped(); ++round) {
-      // One more round if the only thing missing was work that was left for it.
       if (proved_ - refused <= 1) {
-        if (proved_ == 0 || target(proved_) >= enough_ || !short_of_work || again) break;
-        again = true;
-        refused = proved_ - 2;
+        if (proved_ == 0 || target(proved_) >= enough_ || refused == blocked) break;
+        one_by_one = true;
+        refused = blocked;
       }
       // A target that takes too long leaves some work for others.
       const std::uint64_t left = max_work - (work() - before);
-      limit_ = work() + left / 4 * (again ? 4 : with_labels ? 1 : space_.pools.size() == 1 ? 3 : 1) + 1;
-      const bool leaps = refused < 0 && (with_labels || round < 4);
-      const int middle = leaps ? std::max(0, proved_ - step) : (proved_ + refused) / 2;
-      if (!with_labels) step = targets / 5;
+      limit_ = work() + left / 4 * (one_by_one ? 4 : space_.pools.size() == 1 ? 3 : 1) + 1;
+      const bool leaps = refused < 0 && round < 4;
+      const int middle = one_by_one ? proved_ - 1 : leaps ? std::max(0, proved_ - step) : (proved_ + refused) / 2;
+      step = targets / 5;
       for (const auto& worker : workers_) {
-        worker->pricing.set_precision(best_ / target(middle) - 1.0);
+        worker->pricing.set_precision(best_ / target(std::max(0, middle - finer)) - 1.0);
         if (with_labels) worker->pricing.use_labels((limit_ - work()) / workers_.size());
       }
       out_of_work_ = false;
-      const bool ok = none_below(target(middle));
+      const bool ok = none_below(middle);
       (ok ? proved_ : refused) = middle;
-      if (!ok) short_of_work = out_of_work_;
       if (proved_ < targets) min_ = std::max(min_, target(proved_));
+      if (ok || out_of_work_) continue;
+      if (with_labels && finer == 0) {
+        finer = finer_targets;
+        forget_failures();
+      } else {
+        blocked = middle;
+      }
     }
+  }
+
+  void forget_failures() {
+    unresolved_ = nullptr;
+    for (TreeNode& root : roots_) root.forget_failures();
   }
 
   [[nodiscard]] const PricingProblem& pricing() const { return workers_.front()->pricing; }
@@ -189,49 +218,58 @@ class Bounder {
     return limits;
   }
 
-  /// Whether it is proved that no plan has a score below this.
-  bool none_below(double score) {
-    double longest = latest_;
-    if (request_.objective == Objective::throughput) longest = std::min(longest, score);
+  struct Look {
+    TreeNode* node = nullptr;
+    bool is_refuted = false;
+    std::vector<OpenBranch> branches{};  ///< the branches that it is split into, for the first time
+  };
+
+  /// Max seconds of a plan of a better score.
+  [[nodiscard]] double longest_below(double score) const {
+    if (request_.objective == Objective::throughput) return std::min(latest_, score);
     // The min price of a single device.
-    if (request_.objective != Objective::throughput) {
-      if (cheapest_ <= 0.0) return false;
-      longest =
-          std::min(longest, request_.objective == Objective::cost ? score / cheapest_ : std::sqrt(score / cheapest_));
-      if (request_.objective == Objective::throughput_per_usd && least_.usd > 0.0)
-        longest = std::min(longest, score / least_.usd);
-    }
+    double longest = request_.objective == Objective::cost ? score / cheapest_ : std::sqrt(score / cheapest_);
+    if (request_.objective == Objective::throughput_per_usd && least_.usd > 0.0)
+      longest = std::min(longest, score / least_.usd);
+    return std::min(latest_, longest);
+  }
+
+  /// Whether it is proved that no plan has a score below this target.
+  bool none_below(int index) {
+    const double score = target(index);
+    if (request_.objective != Objective::throughput && cheapest_ <= 0.0) return false;
+    const double longest = longest_below(score);
     if (longest < least_.time) return true;
     for (const auto& worker : workers_) worker->last_prices = {};
-    const double shortest = by_money() ? least_.time : 0.0;
-    const int max_count = std::min(request_.job.global_batch, max_devices_);
-    std::vector<OpenBranch> open = branching_->all(max_count, request_.pins.data_parallel, shortest, longest);
+    if (roots_.empty()) plant();
     // The branch that was not refuted last time is tried first: if it is not refuted again, this ends at once.
-    if (unresolved_) {
-      OpenBranch again = *unresolved_;
-      again.longest = std::min(std::max(again.longest, by_money() ? 0.0 : longest), longest);
-      if (!by_money()) again.longest = longest;
-      if (again.shortest < again.longest && possible(*workers_.front(), again, score)) return false;
+    if (unresolved_ != nullptr && unresolved_->refuted_at > index) {
+      if (unresolved_->failed_at < index) {
+        Look again{unresolved_};
+        look_at(*workers_.front(), again, score, longest);
+        note(again, index);
+      }
+      if (unresolved_->refuted_at > index) return false;
     }
-    while (!open.empty()) {
+    std::vector<TreeNode*> open;
+    for (TreeNode& root : roots_) open.push_back(&root);
+    while (true) {
+      std::vector<Look> looks = next_looks(open, index);  // the last branch first
+      if (looks.empty()) return true;
       if (stopped()) return false;
       progress_();
       if (work() >= limit_) {
         out_of_work_ = true;
-        note_hints(open.back(), score);
+        note_hints(within(looks.front().node->branch, longest), score);
         return false;
       }
-      const std::size_t count = std::min(open.size(), workers_.size());
-      std::vector<Look> looks(count);  // the last branch first
-      for (Look& look : looks) {
-        look.branch = std::move(open.back());
-        open.pop_back();
-      }
-      threads_.for_each(count, [&](std::size_t i, std::size_t) { look_at(*workers_[i], looks[i], score); });
+      threads_.for_each(looks.size(),
+                        [&](std::size_t i, std::size_t) { look_at(*workers_[i], looks[i], score, longest); });
+      for (Look& look : looks) note(look, index);
       for (const Look& look : looks)
-        if (look.is_unresolved()) {
-          unresolved_ = look.branch;
-          note_hints(look.branch, score);
+        if (!look.is_refuted && look.node->children.empty()) {
+          unresolved_ = look.node;
+          note_hints(within(look.node->branch, longest), score);
           return false;
         }
       // The next branches are similar: they start from the prices that refuted the first of these.
@@ -241,22 +279,64 @@ class Bounder {
         for (const auto& worker : workers_)
           if (!known.device.empty()) worker->last_prices = known;
       }
-      for (std::size_t i = count; i-- > 0;)
-        std::move(looks[i].branches.begin(), looks[i].branches.end(), std::back_inserter(open));
+      for (std::size_t i = looks.size(); i-- > 0;)
+        if (!looks[i].is_refuted) add_children(*looks[i].node, open);
     }
-    return true;
   }
 
-  struct Look {
-    OpenBranch branch;
-    bool is_refuted = false;
-    std::vector<OpenBranch> branches{};  ///< the branches that it was split into
-    [[nodiscard]] bool is_unresolved() const { return !is_refuted && branches.empty(); }
-  };
+  /// Where money counts, the roots have all times of plans that are better than the best; else their time is that of
+  /// the target.
+  void plant() {
+    const double shortest = by_money() ? least_.time : 0.0;
+    const int max_count = std::min(request_.job.global_batch, max_devices_);
+    for (OpenBranch& branch : branching_->all(max_count, request_.pins.data_parallel, shortest, longest_below(best_)))
+      roots_.push_back({.branch = std::move(branch)});
+  }
 
-  void look_at(Worker& worker, Look& look, double score) const {
-    look.is_refuted = !possible(worker, look.branch, score);
-    if (!look.is_refuted) branching_->split(worker.pricing, look.branch, look.branches);
+  /// Up to as many branches as there are workers, off the end of `open`. Those that are known to fail at the target are
+  /// replaced by their children.
+  std::vector<Look> next_looks(std::vector<TreeNode*>& open, int index) {
+    std::vector<Look> looks;
+    while (!open.empty() && looks.size() < workers_.size()) {
+      TreeNode& node = *open.back();
+      open.pop_back();
+      if (node.is_refuted(index)) continue;
+      const auto open_children = std::count_if(node.children.begin(), node.children.end(),
+                                               [&](TreeNode& child) { return !child.is_refuted(index); });
+      if (open_children == 1 || (open_children > 1 && node.failed_at >= index))
+        add_children(node, open);
+      else
+        looks.push_back({&node});
+    }
+    return looks;
+  }
+  static void add_children(TreeNode& node, std::vector<TreeNode*>& open) {
+    for (TreeNode& child : node.children) open.push_back(&child);
+  }
+
+  /// The plans of a branch that are done by a time; where money does not count, those that take as long as that.
+  [[nodiscard]] OpenBranch within(OpenBranch branch, double longest) const {
+    branch.longest = by_money() ? std::min(branch.longest, longest) : longest;
+    return branch;
+  }
+
+  void look_at(Worker& worker, Look& look, double score, double longest) const {
+    OpenBranch branch = within(look.node->branch, longest);
+    look.is_refuted = branch.shortest >= branch.longest || !possible(worker, branch, score);
+    if (!by_money()) look.node->branch.longest = longest;
+    look.node->branch.prices = std::move(branch.prices);
+    if (!look.is_refuted && look.node->children.empty())
+      branching_->split(worker.pricing, look.node->branch, look.branches);
+  }
+
+  static void note(Look& look, int index) {
+    TreeNode& node = *look.node;
+    if (look.is_refuted) {
+      node.refuted_at = std::min(node.refuted_at, index);  // its children still serve for harder targets
+      return;
+    }
+    node.failed_at = std::max(node.failed_at, index);
+    for (OpenBranch& branch : look.branches) node.children.push_back({.branch = std::move(branch)});
   }
 
   void note_hints(OpenBranch branch, double score) {
@@ -276,7 +356,6 @@ class Bounder {
     if (pricing.interleaves())
       return max_value(space_, pricing.interleaved_prices(branch.longest, branch.plans), limits) >= batch * refuting;
     if (!has_room(branch.plans)) return false;
-    pricing.price_by_labels(branch.plans.max_pipelines <= range_for_labels_ * branch.plans.min_pipelines);
     return min_value(worker, branch, limits) >= batch * refuting;
   }
 
@@ -436,11 +515,11 @@ class Bounder {
   double latest_ = infinity;
   LeastScores least_;
   double cheapest_ = infinity;  // USD per second of a device
-  double range_for_labels_ = range_for_labels;
   std::uint64_t limit_ = 0;
   bool out_of_work_ = false;  // the last target was given up for lack of work
   std::optional<Branching> branching_{};
-  std::optional<OpenBranch> unresolved_;
+  std::vector<TreeNode> roots_{};
+  TreeNode* unresolved_ = nullptr;  // the last branch that is not refuted and cannot be split
   std::vector<Hint> hints_;
 };
 
@@ -472,7 +551,7 @@ class PartOfBound {
     for (const bool prove : {false, true}) {
       if (prove && !prices_.request().effort.prove) break;
       for (Relaxation& relaxation : relaxations_)
-        known = std::max(known, relaxation.bounder->run(work_of(relaxation, prove), known, enough, prove));
+        known = std::max(known, relaxation.bounder->run(work_of(relaxation, prove), known, enough));
     }
     return known;
   }
@@ -492,9 +571,17 @@ class PartOfBound {
     BoundWork work = bound_work(prices_.space(), prove);
     work.first /= relaxations_.size();
     work.with_labels /= relaxations_.size();
-    if (!relaxation.space || relaxation.space->pools.size() > 2) return work;
+    const bool are_many = relaxations_.size() > 1 && prices_.space().pools.size() > max_pools_with_labels;
+    if (!relaxation.space) return are_many ? BoundWork{.first = work.first} : work;
     const BoundWork own = bound_work(*relaxation.space, prove);
-    return {.first = std::max(work.first, own.first), .with_labels = std::max(work.with_labels, own.with_labels)};
+    if (relaxation.space->pools.size() <= 2) {
+      work.first = std::max(work.first, own.first);
+      work.with_labels = std::max(work.with_labels, own.with_labels);
+    }
+    if (are_many)
+      work.with_labels +=
+          2 * bound_work(prices_.space(), prove).with_labels / (relaxations_.size() * (relaxations_.size() - 1));
+    return work;
   }
 
   std::optional<StagePrices> own_prices_{};

@@ -495,7 +495,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     is_sure = true;
   }
   box = evaluate(exact ? *solution : *quick, exact, box.limits);
-  if (by_labels_ && label_work_left_ > 0 && exact && box.worth > needed)
+  if (label_work_left_ > 0 && exact && box.worth > needed)
     find_ready_worth(program, box, deadline, branch, each, needed,
                      std::max(min_through + min_taken, delay(min_through)));
 }

@@ -118,8 +118,6 @@ class PricingProblem {
   /// From now on, pipelines of two stages or more are priced by labels, too (ready_labels.hpp), as long as that takes
   /// no more than so much work.
   void use_labels(std::uint64_t max_work) { label_work_left_ = max_work; }
-  /// Whether the work of use_labels() may be spent by the next calls.
-  void price_by_labels(bool yes) { by_labels_ = yes; }
   /// Whether stages hold several ranges of layers (interleaved schedule): then only max_interleaved() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
   /// Prices of devices, by pool, at which no interleaved pipeline processes more sequences by the deadline than its
@@ -278,7 +276,6 @@ class PricingProblem {
   double fixed_delay_ = 0.0;  // min seconds of a deadline that are not for rounds of micro-batches
   double narrow_ = 0.001;     // share of the deadline that differences between slowest stages may make
   std::uint64_t label_work_left_ = 0;
-  bool by_labels_ = true;
   double step_ = 1e-5;   // of the deadline, to which times of labels are rounded down
   double steps_ = 64.0;  // per deadline, to which the time left for reductions is rounded up
   Branch branch_;        // of the last call of enter()
