@@ -340,7 +340,7 @@ class Bounder {
   }
 
   void note_hints(OpenBranch branch, double score) {
-    if (hints_.size() >= 4 * max_hints) return;
+    if (hints_.size() >= 4 * max_hints || branch.shortest >= branch.longest) return;
     Worker& worker = *workers_.front();
     worker.pricing.note_hints(&hints_);
     possible(worker, branch, score);
