@@ -571,16 +571,13 @@ class PartOfBound {
     BoundWork work = bound_work(prices_.space(), prove);
     work.first /= relaxations_.size();
     work.with_labels /= relaxations_.size();
-    const bool are_many = relaxations_.size() > 1 && prices_.space().pools.size() > max_pools_with_labels;
+    if (relaxations_.size() == 1 || (relaxation.space && relaxation.space->pools.size() > 2)) return work;
+    const bool are_many = prices_.space().pools.size() > max_pools_with_labels;
     if (!relaxation.space) return are_many ? BoundWork{.first = work.first} : work;
     const BoundWork own = bound_work(*relaxation.space, prove);
-    if (relaxation.space->pools.size() <= 2) {
-      work.first = std::max(work.first, own.first);
-      work.with_labels = std::max(work.with_labels, own.with_labels);
-    }
-    if (are_many)
-      work.with_labels +=
-          2 * bound_work(prices_.space(), prove).with_labels / (relaxations_.size() * (relaxations_.size() - 1));
+    const std::uint64_t more = are_many ? work.with_labels : 0;
+    work.first = std::max(work.first, own.first);
+    work.with_labels = std::max(work.with_labels, own.with_labels) + more;
     return work;
   }
 

@@ -28,10 +28,10 @@ inline BoundWork usual_work(const SearchSpace& space) {
     case 3:
     case 4:
       return {.first = 10'000'000 + 60'000 * devices,
-              .with_labels = std::min<std::uint64_t>(1'500'000'000, 800'000'000 + 2'000'000 * devices)};
+              .with_labels = std::min<std::uint64_t>(800'000'000, 600'000'000 + 1'000'000 * devices)};
     default:
       return {.first = std::min<std::uint64_t>(800'000'000, 400'000 * devices),
-              .with_labels = std::min<std::uint64_t>(3'200'000'000, 1'600'000 * devices)};
+              .with_labels = std::min<std::uint64_t>(700'000'000, 1'600'000 * devices)};
   }
 }
 
