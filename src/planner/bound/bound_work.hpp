@@ -21,7 +21,7 @@ inline BoundWork usual_work(const SearchSpace& space) {
   switch (space.pools.size()) {
     case 1:
       return {.first = 32'000'000 + 16'000 * devices,
-              .with_labels = std::min<std::uint64_t>(80'000'000, 12'000'000 + 64'000 * devices)};
+              .with_labels = std::min<std::uint64_t>(160'000'000, 12'000'000 + 64'000 * devices)};
     case 2:
       return {.first = 15'000'000 + 70'000 * devices,
               .with_labels = std::min<std::uint64_t>(1'500'000'000, 250'000'000 + 1'200'000 * devices)};
