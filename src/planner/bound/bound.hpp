@@ -4,7 +4,8 @@
 // p is worth b_q n_q. With prices y_p >= 0 per device and e per pipeline such that no pipeline is worth more than sum_p
 // r_qp y_p + e, all pipelines together process at most sum_p N_p y_p + e R sequences (a Lagrangian bound; Gilmore &
 // Gomory 1961 for the columns). When that is less than the batch, no plan of R pipelines is done by T. N_p is less
-// where limits on devices, nodes or USD per second bind; money is bounded through them over short ranges of T.
+// where limits on devices, nodes or USD per second bind; money is bounded through them over ranges of T, in which a
+// pipeline counts by the USD that it takes until it is done (TimeRange in pricing.hpp).
 // - Prices: violated columns are kept, and a linear program gives the min prices that they allow
 //   (restricted_master.cpp). The next prices tried lie between those and prices that are sure. Any prices are valid,
 //   better ones only prove more.
@@ -22,7 +23,10 @@
 //   So most stages of many layers are too slow (StageLimits).
 // - A layer that is held in several zones is all-reduced over a link between them; one that is held in a single zone
 //   has all its stages there. Every pipeline holds every layer, so that this holds for all of them.
-// A target is proved when none of its branches is left; how many are tried is limited by work, not by the clock.
+// - A stage's passes, with those of the stages before it, and its reductions are done within a limit on the time, event
+//   by event (stages_in_time() in pricing.cpp).
+// A target is proved when none of its branches is left; how many are tried is limited by work, not by the clock. The
+// tree is kept for the next target.
 // Everything left out makes the bound weaker, never wrong. It bounds the closed form.
 #pragma once
 
