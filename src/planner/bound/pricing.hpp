@@ -1,6 +1,7 @@
 // Pricing problem of the bound: the max worth of pipelines by a deadline, for the price of their devices, in a branch.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
