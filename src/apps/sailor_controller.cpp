@@ -16,6 +16,7 @@
 #include "apps/inputs.hpp"
 #include "apps/programs.hpp"
 #include "apps/stop_requests.hpp"
+#include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/shell.hpp"
 #include "core/stop_status.hpp"
@@ -211,9 +212,7 @@ Result<int> run(const ControllerOptions& options, const Environment& environment
   const std::filesystem::path folder = *options.folder;
   auto plan = load_plan(*options.plan);
   if (!plan) return fail(plan.error());
-  std::error_code code;
-  std::filesystem::create_directories(folder, code);
-  if (code) return fail(ErrorCode::io, fmt::format("cannot make '{}': {}", folder.string(), code.message()));
+  SAILOR_CHECK(create_folders(folder));
   // Errors in the inputs are found before the wait for ranks.
   const auto planning = read_planning(options, environment, *plan);
   if (!planning) return fail(planning.error());

@@ -66,11 +66,8 @@ class NewPaths {
 
 /// Creates a folder with the plan. Of two submissions at the same time, one finds the plan of the other.
 Result<void> write_plan(const fs::path& folder, const std::string& plan_text, NewPaths& made) {
-  std::error_code code;
   made.add_missing(folder);
-  fs::create_directories(folder, code);
-  if (code)
-    return fail(ErrorCode::io, fmt::format("cannot make the run directory '{}': {}", folder.string(), code.message()));
+  SAILOR_CHECK(create_folders(folder, "use another one with --run-directory DIR"));
   auto created = create_file_atomically(folder / "plan.toml", plan_text);
   if (!created) return fail(created.error());
   if (*created) made.add(folder / "plan.toml");

@@ -64,7 +64,10 @@ Result<Sweep> read_sweep(const SweepChoices& choices, const sweep::SweepOptions&
                          const Environment& environment) {
   auto gpus = GpuCatalogue::load(gpus_file(options.gpus, environment));
   if (!gpus) return fail(gpus.error());
-  auto experiment = sweep::load_experiment(choices.experiment, *gpus);
+  const fs::path profiles = profiles_folder(environment);
+  // Another planner knows its own names.
+  const fs::path models = options.sailor_plan.has() ? fs::path() : profiles / "models";
+  auto experiment = sweep::load_experiment(choices.experiment, *gpus, models);
   if (!experiment) return fail(experiment.error());
   Sweep read{.experiment = *std::move(experiment), .program = choices.program};
   std::error_code code;
@@ -75,7 +78,6 @@ Result<Sweep> read_sweep(const SweepChoices& choices, const sweep::SweepOptions&
                 fmt::format("{}: [[exclude]] leaves out every point", choices.experiment.string()),
                 "take out one of its tables");
   if (options.gpus.has()) read.options = {"--gpus", fs::absolute(*options.gpus, code).string()};
-  const fs::path profiles = profiles_folder(environment);
   read.inputs = hash_of({read.program, find_store(read.experiment.profile, environment),
                          gpus_file(options.gpus, environment), profiles / "models", profiles / "frameworks"});
   return read;
@@ -154,10 +156,8 @@ Result<std::string> array_script(const Sweep& read, const SweepChoices& choices)
 
 /// Writes the script and queues it; with --wait waits until all tasks have ended.
 Result<void> submit(const Sweep& read, const SweepChoices& choices, const std::string& script) {
+  SAILOR_CHECK(create_folders(read.folder, "choose another one with --output FOLDER"));
   std::error_code code;
-  fs::create_directories(read.folder, code);
-  if (code)
-    return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", read.folder.string(), code.message()));
   const fs::path path = read.folder / "job.sbatch";
   SAILOR_CHECK(write_file_atomically(path, script));
   auto job = slurm::submit(path, read.folder, "sailor-sweep --slurm --dry-run");

@@ -297,6 +297,15 @@ Result<std::string> read_text_file(const fs::path& path, std::size_t limit) { re
 
 Result<std::string> read_kernel_file(const fs::path& path, std::size_t limit) { return read_whole(path, limit, true); }
 
+Result<bool> create_folders(const fs::path& folder, const std::string& hint) {
+  std::error_code code;
+  const bool created = fs::create_directories(folder, code);
+  if (!code && fs::is_directory(folder, code)) return created;
+  return fail(ErrorCode::io,
+              fmt::format("cannot make the folder '{}': {}", folder.string(), code ? code.message() : "it is a file"),
+              hint);
+}
+
 Result<void> check_can_write(const fs::path& path) {
   auto target = target_of(path);
   if (!target) return fail(target.error());

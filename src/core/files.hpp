@@ -30,6 +30,9 @@ Result<void> write_content(int file, const std::filesystem::path& path, std::str
 /// long before they write. Errors: io.
 Result<void> check_can_write(const std::filesystem::path& path);
 
+/// Creates a folder with all that lead to it; returns whether it was not there before. Errors: io, with `hint`.
+Result<bool> create_folders(const std::filesystem::path& folder, const std::string& hint = "write somewhere else");
+
 /// Writes to a temporary neighbour, fsyncs, renames into place and fsyncs the folder: whoever opens
 /// `path` finds the old content or the new one, also after SIGKILL at any moment. Missing folders are
 /// not created; devices and pipes are refused, links are followed. SIGINT, SIGTERM and SIGHUP, where nobody else

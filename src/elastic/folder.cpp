@@ -105,9 +105,7 @@ std::optional<PlanRequest> next_request(const fs::path& folder) {
 
 Result<fs::path> request_plan(const fs::path& folder, const Plan& plan, const std::string& asker, std::time_t time) {
   const fs::path requests = folder / "requests";
-  std::error_code code;
-  fs::create_directories(requests, code);
-  if (code) return fail(ErrorCode::io, fmt::format("cannot make '{}': {}", requests.string(), code.message()));
+  SAILOR_CHECK(create_folders(requests, ""));
   // A unique name: two processes that ask, or two changes within a second, do not overwrite each other's request.
   const std::string name = fmt::format("{}-{:%Y%m%dT%H%M%SZ}-{}.toml", asker, fmt::gmtime(time), random_digits(4));
   SAILOR_CHECK(save_plan(plan, requests / name));

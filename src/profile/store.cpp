@@ -158,11 +158,7 @@ Result<std::string> profile_hash(const fs::path& store) {
 }
 
 Result<fs::path> add_to_store(const fs::path& store, const ProfileData& data) {
-  std::error_code code;
-  fs::create_directories(store, code);
-  if (!fs::is_directory(store))
-    return fail(ErrorCode::io, fmt::format("cannot make the folder '{}' for the profile store{}", store.string(),
-                                           code ? ": " + code.message() : ": it is a file"));
+  SAILOR_CHECK(create_folders(store, "name another folder for the profile store"));
   const ProfileData complete = completed(data);
   std::string name = for_file_name(complete.sessions.empty() ? new_id("") : complete.sessions.back().id);
   if (name.empty() || name.starts_with('.')) name = "session-" + new_id("");

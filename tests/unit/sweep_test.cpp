@@ -51,7 +51,9 @@ min_throughput_iterations_per_s = 0.2
 
 GpuCatalogue gpus() { return GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value(); }
 
-Result<Experiment> parse(const std::string& text) { return parse_experiment(text, "small.toml", "/", gpus()); }
+Result<Experiment> parse(const std::string& text) {
+  return parse_experiment(text, "small.toml", "/", gpus(), SAILOR_SOURCE_DIR "/profiles/models");
+}
 
 /// `text` with the first `from` replaced.
 std::string with(std::string text, const std::string& from, const std::string& to) {
@@ -121,6 +123,9 @@ TEST(SweepExperiment, LeavesOutWhatIsExcluded) {
 TEST(SweepExperiment, RefusesWhatItDoesNotKnowWithLineAndColumn) {
   expect_refused(with(small, "repetitions = 2", "repetition = 2"), "small.toml:4:1");
   expect_refused(with(small, "judge = \"artifact\"", "judge = \"nobody\""), "small.toml:9");
+  expect_refused(with(small, "planner = \"dtfm\"", "planner = \"dtfn\""), "small.toml:6");
+  expect_refused(with(small, "model = \"opt-350m-sailor\"", "model = \"lama\""), "small.toml:16");
+  expect_refused(with(small, "\"tf32\"", "\"tf33\""), "small.toml:19");
   expect_refused(with(small, "A100-40", "A100-41"), "A100-41");
   expect_refused(with(small, "count = 8,", "count = 6,"), "6 GPUs are no whole number of nodes of 4");
   expect_refused(with(small, "name = \"mixed\"", "name = \"8 A100\""), "'8 A100' is there twice");
@@ -135,7 +140,7 @@ TEST(SweepExperiment, OfEveryShippedFileCanBeRead) {
   for (const auto& entry : fs::directory_iterator(SAILOR_SOURCE_DIR "/experiments")) {
     const std::string name = entry.path().stem().string();
     if (entry.path().extension() != ".toml" || (!name.starts_with("fig") && name != "scale")) continue;
-    const auto experiment = load_experiment(entry.path(), gpus());
+    const auto experiment = load_experiment(entry.path(), gpus(), SAILOR_SOURCE_DIR "/profiles/models");
     ASSERT_TRUE(experiment.has_value()) << experiment.error().message();
     EXPECT_EQ(experiment->name, name);
     EXPECT_FALSE(points_of(*experiment).empty());

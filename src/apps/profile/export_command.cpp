@@ -126,11 +126,7 @@ Result<void> write_csv(const std::vector<std::pair<std::string, std::string>>& f
           fmt::format("use --table NAME (there: {}), or --output FOLDER for one file each", fmt::join(names, ", ")));
     }
     const fs::path folder = *options.output;
-    std::error_code code;
-    fs::create_directories(folder, code);
-    if (!fs::is_directory(folder))
-      return fail(ErrorCode::io, fmt::format("cannot make the folder '{}'{}", folder.string(),
-                                             code ? ": " + code.message() : ": it is a file"));
+    SAILOR_CHECK(create_folders(folder));
     for (const auto& [name, text] : files) SAILOR_CHECK(write_file_atomically(folder / (name + ".csv"), text));
     return {};
   }

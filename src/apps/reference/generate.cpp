@@ -39,10 +39,7 @@ fs::path place_of(std::string_view kind, const std::string& program) {
 
 Result<void> write_below(const fs::path& folder, const fs::path& place, const std::string& text) {
   const fs::path file = folder / place;
-  std::error_code code;
-  fs::create_directories(file.parent_path(), code);
-  if (code)
-    return fail(ErrorCode::io, fmt::format("cannot make folder '{}': {}", file.parent_path().string(), code.message()));
+  SAILOR_CHECK(create_folders(file.parent_path()));
   return write_file_atomically(file, text);
 }
 

@@ -11,6 +11,8 @@
 #include "core/files.hpp"
 #include "core/toml_reader.hpp"
 #include "model/model.hpp"
+#include "plan/plan.hpp"
+#include "planner/baselines/baseline.hpp"
 
 namespace sailor::apps::sweep {
 
@@ -32,6 +34,13 @@ std::string own_name(const TomlTable& row, std::set<std::string>& names, const s
   if (!names.insert(name).second)
     row.reject("name", fmt::format("'{}' is there twice", name), "give one of them another 'name'");
   return name;
+}
+
+void check_planner(const TomlTable& row) {
+  const std::string planner = row.text("planner");
+  if (planner == "sailor") return;
+  if (const auto found = planner::baselines::find_baseline(planner); !found)
+    row.reject("planner", found.error().what, fmt::format("{}, or sailor", found.error().hint));
 }
 
 PlannerChoice read_planner(const TomlTable& row, std::set<std::string>& names) {
@@ -61,6 +70,11 @@ PlannerChoice read_planner(const TomlTable& row, std::set<std::string>& names) {
   return choice;
 }
 
+void check_model(const TomlTable& row, const fs::path& models) {
+  if (const auto found = find_model(row.text("model"), models); !found)
+    row.reject("model", found.error().what, found.error().hint);
+}
+
 ModelChoice read_model(const TomlTable& row, std::set<std::string>& names) {
   ModelChoice choice;
   const std::string model = row.text("model");
@@ -69,7 +83,11 @@ ModelChoice read_model(const TomlTable& row, std::set<std::string>& names) {
   add(choice.options, "--global-batch", fmt::format("{}", row.integer("global_batch", {.minimum = 1})));
   if (row.has("sequence_length"))
     add(choice.options, "--sequence-length", fmt::format("{}", row.integer("sequence_length", {.minimum = 1})));
-  if (row.has("precision")) add(choice.options, "--precision", row.text("precision"));
+  if (row.has("precision")) {
+    std::vector<std::string_view> precisions;
+    for (const Precision precision : all_precisions) precisions.push_back(to_string(precision));
+    add(choice.options, "--precision", std::string(precisions[row.choice("precision", precisions)]));
+  }
   return choice;
 }
 
@@ -172,7 +190,8 @@ std::string id_of(const Point& point) {
                      file_word(point.constraint), point.repetition, content_hash(all).substr(0, 8));
 }
 
-Result<Experiment> read_document(const TomlDocument& document, const fs::path& folder, const GpuCatalogue& gpus) {
+Result<Experiment> read_document(const TomlDocument& document, const fs::path& folder, const GpuCatalogue& gpus,
+                                 const fs::path& models_folder) {
   document.require_schema_version(1);
   const TomlTable root = document.root();
   Experiment experiment;
@@ -187,10 +206,23 @@ Result<Experiment> read_document(const TomlDocument& document, const fs::path& f
   experiment.repetitions = static_cast<int>(root.integer_or("repetitions", 1, {.minimum = 1, .maximum = 1000}));
   experiment.most_at_once = static_cast<int>(root.integer_or("most_at_once", 0, {.minimum = 0, .maximum = 4096}));
   experiment.time_limit = Seconds(root.number_or("time_limit_s", 600.0, {.minimum = 1.0, .maximum = 1e7}));
+  const bool names_are_known = !models_folder.empty();
   std::set<std::string> planners;
-  for (const TomlTable& row : root.tables("planners")) experiment.planners.push_back(read_planner(row, planners));
+  for (const TomlTable& row : root.tables("planners")) {
+    if (names_are_known) check_planner(row);
+    experiment.planners.push_back(read_planner(row, planners));
+  }
+  // A planner's options may name a folder of models of their own.
+  const bool other_models =
+      std::any_of(experiment.planners.begin(), experiment.planners.end(), [](const PlannerChoice& choice) {
+        return std::any_of(choice.options.begin(), choice.options.end(),
+                           [](const std::string& option) { return option.starts_with("--models"); });
+      });
   std::set<std::string> models;
-  for (const TomlTable& row : root.tables("models")) experiment.models.push_back(read_model(row, models));
+  for (const TomlTable& row : root.tables("models")) {
+    if (names_are_known && !other_models) check_model(row, models_folder);
+    experiment.models.push_back(read_model(row, models));
+  }
   std::set<std::string> clusters;
   for (const TomlTable& row : root.tables("clusters"))
     experiment.clusters.push_back(read_cluster(row, clusters, folder, gpus));
@@ -221,10 +253,10 @@ Result<Experiment> read_document(const TomlDocument& document, const fs::path& f
 }  // namespace
 
 Result<Experiment> parse_experiment(const std::string& text, const std::string& name, const fs::path& folder,
-                                    const GpuCatalogue& gpus) {
+                                    const GpuCatalogue& gpus, const fs::path& models) {
   auto document = TomlDocument::parse(text, name);
   if (!document) return fail(document.error());
-  auto experiment = read_document(*document, folder, gpus);
+  auto experiment = read_document(*document, folder, gpus, models);
   if (!experiment) return fail(experiment.error());
   // Each cluster is parsed as in sailor-plan, so that errors in it are found before the first point runs.
   for (const ClusterChoice& cluster : experiment->clusters)
@@ -234,10 +266,10 @@ Result<Experiment> parse_experiment(const std::string& text, const std::string& 
   return experiment;
 }
 
-Result<Experiment> load_experiment(const fs::path& path, const GpuCatalogue& gpus) {
+Result<Experiment> load_experiment(const fs::path& path, const GpuCatalogue& gpus, const fs::path& models) {
   auto text = read_text_file(path);
   if (!text) return fail(text.error());
-  return parse_experiment(*text, path.string(), path.parent_path(), gpus);
+  return parse_experiment(*text, path.string(), path.parent_path(), gpus, models);
 }
 
 std::string Point::label(const Experiment& experiment) const {

@@ -60,11 +60,15 @@ struct Experiment {
 };
 
 /// Reads an experiment. Errors: those of reading TOML, with file, line and column: unknown keys, a duplicate name, an
-/// unknown GPU type, an exclusion of something that does not exist.
-Result<Experiment> load_experiment(const std::filesystem::path& path, const GpuCatalogue& gpus);
+/// unknown GPU type, model, planner or precision, an exclusion of something that does not exist. `models` is the folder
+/// with the models that are known by name; if it is empty, names of models and planners are not checked: another
+/// sailor-plan may know them.
+Result<Experiment> load_experiment(const std::filesystem::path& path, const GpuCatalogue& gpus,
+                                   const std::filesystem::path& models);
 /// Parses an experiment. `name` stands for the file in messages; paths in the file are relative to `folder`.
 Result<Experiment> parse_experiment(const std::string& text, const std::string& name,
-                                    const std::filesystem::path& folder, const GpuCatalogue& gpus);
+                                    const std::filesystem::path& folder, const GpuCatalogue& gpus,
+                                    const std::filesystem::path& models);
 
 /// One call of sailor-plan.
 struct Point {

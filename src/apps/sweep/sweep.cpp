@@ -37,14 +37,8 @@ std::optional<Outcome> read_outcome(const Sweep& sweep, const Point& point) {
 }
 
 Result<void> make_folders(const fs::path& folder) {
-  for (const char* part : {"points", "clusters"}) {
-    std::error_code code;
-    fs::create_directories(folder / part, code);
-    if (code)
-      return fail(ErrorCode::io,
-                  fmt::format("cannot make the folder '{}': {}", (folder / part).string(), code.message()),
-                  "choose another one with --output FOLDER");
-  }
+  for (const char* part : {"points", "clusters"})
+    SAILOR_CHECK(create_folders(folder / part, "choose another one with --output FOLDER"));
   return {};
 }
 

@@ -345,12 +345,10 @@ Result<void> remove_interrupted(const fs::path& folder, const std::function<bool
 }
 
 Result<void> make_folder(const fs::path& folder) {
+  const auto made = create_folders(folder, "name another folder for the checkpoints, or make room in it");
+  if (!made) return fail(made.error());
   std::error_code code;
-  const bool made = fs::create_directories(folder, code);
-  if (code)
-    return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", folder.string(), code.message()),
-                "name another folder for the checkpoints, or make room in it");
-  if (made)
+  if (*made)
     if (const fs::path parent = fs::absolute(folder, code).parent_path(); !code) SAILOR_CHECK(sync_folder(parent));
   return {};
 }

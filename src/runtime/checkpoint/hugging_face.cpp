@@ -128,9 +128,8 @@ Result<void> export_hugging_face(CheckpointReader& checkpoint, const Model& mode
   if (!foreign) return fail(foreign.error());
   const auto config = config_text(model);
   if (!config) return fail(config.error());
+  SAILOR_CHECK(create_folders(folder));
   std::error_code code;
-  fs::create_directories(folder, code);
-  if (code) return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", folder.string(), code.message()));
   for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"})
     if (fs::exists(fs::symlink_status(folder / name, code)))
       return fail(ErrorCode::io, fmt::format("'{}' is there already", (folder / name).string()),

@@ -461,14 +461,12 @@ Result<void> write_imported_checkpoint(const fs::path& folder, const Model& mode
                                        const std::function<Result<std::vector<float>>(const WholeTensor&)>& values) {
   const fs::path path = folder.filename().empty() ? folder.parent_path() : folder;
   const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  std::error_code code;
-  fs::create_directories(parent, code);
-  if (code) return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", parent.string(), code.message()));
+  SAILOR_CHECK(create_folders(parent));
   if (::mkdir(path.c_str(), 0777) != 0) {
     const int number = errno;
     return fail(ErrorCode::io,
                 fmt::format("cannot make the folder '{}': {}", path.string(), std::generic_category().message(number)),
-                number == EEXIST ? "name a folder that is not there yet" : "");
+                number == EEXIST ? "name a folder that is not there yet" : "write somewhere else");
   }
   const auto write = [&]() -> Result<void> {
     Manifest manifest{.model = model.name, .architecture = architecture_of(model), .source = source};
