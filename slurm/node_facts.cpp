@@ -105,7 +105,7 @@ Result<std::string> node_facts_of_job(const Lookup& environment) {
 Result<void> read_node_facts(Step& step, const std::filesystem::path& file) {
   const auto document = TomlDocument::load(file);
   if (!document) return fail(document.error());
-  document->require_schema_version(1);
+  document->require_schema_version(1, TomlKind::node_facts);
   const std::string problem = document->root().text_or("problem", "");
   std::map<std::string, StepNode> known;
   for (const TomlTable& row : document->root().tables("nodes")) {

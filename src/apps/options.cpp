@@ -267,8 +267,10 @@ class Parser {
     for (const auto& [name, given] : *from_command_line) set(name, given, ValueSource::command_line);
     for (const auto& [name, value] : values_)
       if (value.option.value != nullptr) value.option.value->assign(value.words, value.source);
-    if (!*line_.common->print_config)
+    if (!*line_.common->print_config) {
       if (auto complete = check_positionals(); !complete) return usage_error(complete.error());
+      SAILOR_CHECK(check_written());
+    }
     for (const Positional& positional : line_.positionals) {
       const std::vector<std::string>& words = positionals_.find(positional.name)->second;
       positional.value->assign(words, words.empty() ? ValueSource::default_value : ValueSource::command_line);
@@ -443,6 +445,41 @@ class Parser {
       auto good = checked(option, {found->second}, "environment variable " + name);
       if (!good) return fail(good.error());
       set(option.name, *std::move(good), ValueSource::environment);
+    }
+    return {};
+  }
+
+  /// Refuses outputs that would replace inputs or each other.
+  Result<void> check_written() const {
+    std::vector<std::string> others;
+    for (const auto& [name, words] : positionals_) others.insert(others.end(), words.begin(), words.end());
+    for (const auto& [name, value] : values_) {
+      const Option& option = value.option;
+      if (option.type != OptionType::text || option.writes || !option.choices.empty()) continue;
+      for (const std::string& word : value.words) {
+        // A name is no file of this name in the working directory.
+        if (option.value_name == "NAME" && !word.ends_with(".toml") && !word.ends_with(".json")) continue;
+        others.push_back(word);
+        if (option.value_name != "PREFIX") continue;
+        others.push_back(word + ".bin");
+        others.push_back(word + ".idx");
+      }
+    }
+    namespace fs = std::filesystem;
+    std::error_code code;
+    std::vector<fs::path> written;
+    for (const Option& option : table_) {
+      const auto& words = values_.find(option.name)->second.words;
+      if (!option.writes || words.empty()) continue;
+      const fs::path path = fs::absolute(words.back(), code).lexically_normal();
+      if (fs::exists(path, code) && !fs::is_regular_file(path, code)) continue;  // /dev/null, a folder
+      const auto replaces = [&](const std::string& other) { return fs::equivalent(path, other, code); };
+      if (std::find(written.begin(), written.end(), path) != written.end() ||
+          std::any_of(others.begin(), others.end(), replaces))
+        return fail(ErrorCode::usage,
+                    fmt::format("--{} '{}' would replace another file of this command", option.name, words.back()),
+                    "name another file");
+      written.push_back(path);
     }
     return {};
   }

@@ -102,6 +102,7 @@ struct Option {
   double minimum = -1e300;
   double maximum = 1e300;
   std::string group{};  ///< --help heading above consecutive options that share it; empty: "Options"
+  bool writes = false;  ///< a file that the command writes: an error (usage) where that is another file of the command
   // option() sets the following.
   OptionType type = OptionType::text;
   bool repeatable = false;          ///< may be given several times or as a comma-separated list

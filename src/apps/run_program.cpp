@@ -42,10 +42,13 @@ bool reader_has_gone(const std::error_code& code) { return code.value() == EPIPE
 
 /// Data that did not reach stdout is a failure, even if the disk filled up at the last byte.
 int finish_output(const std::string& program, int status) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-  const std::error_code code(errno, std::generic_category());
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return status;
+  // Of what failed before, the reason is no longer known.
+  const std::error_code code(flushed ? EIO : errno, std::generic_category());
   if (!reader_has_gone(code))
-    say(fmt::format("{}: error: cannot write to standard output: {}\n", program, code.message()));
+    say(fmt::format("{}: error: cannot write to standard output: {}\n", program,
+                    flushed ? "what was printed before has not all arrived" : code.message()));
   return status == 0 ? 1 : status;
 }
 
@@ -56,7 +59,11 @@ int guarded(const std::string& program, const std::function<int()>& body) {
   try {
     return finish_output(program, body());
   } catch (const std::system_error& error) {
-    if (!reader_has_gone(error.code())) say(fmt::format("{}: error: {}\n", program, error.what()));
+    // What fmt::print says: it only knows a stream.
+    const bool of_output = std::string_view(error.what()).starts_with("cannot write to file");
+    if (!reader_has_gone(error.code()))
+      say(fmt::format("{}: error: {}\n", program,
+                      of_output ? "cannot write to standard output: " + error.code().message() : error.what()));
   } catch (const std::bad_alloc&) {
     say(program + ": error: out of memory\n");
   } catch (const std::exception& error) {

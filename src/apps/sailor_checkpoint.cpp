@@ -68,7 +68,9 @@ Result<void> list(const ListOptions& options, const Environment&) {
   const fs::path folder = *options.folder;
   std::error_code code;
   if (!fs::is_directory(folder, code))
-    return fail(ErrorCode::not_found, fmt::format("there is no folder '{}'", folder.string()),
+    return fail(ErrorCode::not_found,
+                fmt::format("{} '{}'", fs::exists(folder, code) ? "a file is no folder:" : "there is no folder",
+                            folder.string()),
                 "name the folder of the checkpoints");
   const auto entries = runtime::list_checkpoints(folder);
   if (!entries) return fail(entries.error());

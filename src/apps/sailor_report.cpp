@@ -63,7 +63,8 @@ CommandLine command_line(ReportOptions& options) {
                   {.name = "elastic-trace",
                    .value_name = "FILE",
                    .help = "also write the whole elastic training as a trace that ui.perfetto.dev shows: what every "
-                           "member did in every epoch, interruptions, events, goodput and tokens per second"}),
+                           "member did in every epoch, interruptions, events, goodput and tokens per second",
+                   .writes = true}),
            option(options.model, model),
            option(options.precision,
                   {.name = "precision",
@@ -97,29 +98,22 @@ Result<fs::path> choose_output(const ReportOptions& options, const std::string& 
               "name another file with --output, or remove it");
 }
 
-/// Refuses a trace that would replace an input or the page. Errors: usage, io.
-Result<void> check_elastic_trace(const ReportOptions& options, const std::string& input, const fs::path& page) {
+/// Refuses a trace that would replace the page. Errors: usage, io.
+Result<void> check_elastic_trace(const ReportOptions& options, const fs::path& page) {
   if (!options.elastic_trace.has()) return {};
   const std::string path = *options.elastic_trace;
   SAILOR_CHECK(check_can_write(path));
-  std::vector<std::string> taken{input, page.string()};
-  for (const auto* read : OptionList{&options.profile, &options.framework, &options.cluster, &options.trace,
-                                     &options.events, &options.gpus, &options.config})
-    if (read->has()) taken.push_back(read->text());
   std::error_code code;
-  for (const std::string& other : taken)
-    if (path == other || fs::equivalent(path, other, code))
-      return fail(ErrorCode::usage,
-                  fmt::format("--elastic-trace '{}' would replace another file of this command", path),
-                  "name another file");
-  return {};
+  if (path != page.string() && !fs::equivalent(path, page, code)) return {};
+  return fail(ErrorCode::usage, fmt::format("--elastic-trace '{}' would replace another file of this command", path),
+              "name another file");
 }
 
 Result<void> run(const ReportOptions& options, const Environment& environment) {
   const std::string input = *options.input;
   const auto output = choose_output(options, input);
   if (!output) return fail(output.error());
-  SAILOR_CHECK(check_elastic_trace(options, input, *output));
+  SAILOR_CHECK(check_elastic_trace(options, *output));
   const auto content = gather_report(input, options, environment);
   if (!content) return fail(content.error());
   for (const std::string& note : content->notes) spdlog::warn("{}", note);

@@ -55,7 +55,8 @@ CommandLine command_line(SimulateOptions& options) {
            option(options.trace,
                   {.name = "trace",
                    .value_name = "FILE",
-                   .help = "write what every rank does and when (JSON that ui.perfetto.dev shows; microseconds)"}),
+                   .help = "write what every rank does and when (JSON that ui.perfetto.dev shows; microseconds)",
+                   .writes = true}),
            option(options.trace_ranks, {.name = "trace-ranks",
                                         .value_name = "WHICH",
                                         .help = "ranks in the trace: all, or of those that do the same only the first",
@@ -64,7 +65,8 @@ CommandLine command_line(SimulateOptions& options) {
            option(options.plot, {.name = "plot",
                                  .value_name = "FILE",
                                  .help = "draw what every stage does and when, or the errors of a cases file as box "
-                                         "plots: .svg, .png or .pdf (needs gnuplot)"}),
+                                         "plots: .svg, .png or .pdf (needs gnuplot)",
+                                 .writes = true}),
            option(options.against, {.name = "against",
                                     .value_name = "RUN|CASES",
                                     .help = "compare with what a run measured (run.h5 of sailor-train), or every "
@@ -106,9 +108,13 @@ CommandLine command_line(SimulateOptions& options) {
 Result<std::optional<RunRecord>> read_run(const SimulateOptions& options, const Plan& plan) {
   if (!options.against.has()) return std::nullopt;
   if (to_lower(std::filesystem::path(*options.against).extension().string()) == ".toml")
-    return fail(ErrorCode::usage,
-                fmt::format("'{}' is a cases file, whose cases have plans of their own", *options.against),
-                "leave out PLAN");
+    return load_plan(*options.against)
+               ? fail(ErrorCode::usage,
+                      fmt::format("--against '{}' is a plan, not what a run measured", *options.against),
+                      "name the run.h5 of sailor-train, or a file of measured cases")
+               : fail(ErrorCode::usage,
+                      fmt::format("'{}' is a cases file, whose cases have plans of their own", *options.against),
+                      "leave out PLAN");
   auto run = load_run(*options.against);
   if (!run) return fail(run.error());
   const auto trained = parse_plan(run->plan_toml, *options.against);
@@ -246,32 +252,11 @@ Result<void> check_format(const SimulateOptions& options) {
   return {};
 }
 
-/// Refuses outputs that would replace inputs or each other.
-Result<void> check_outputs(const SimulateOptions& options) {
-  std::error_code code;
-  std::vector<std::string> taken;
-  if (options.plan.has()) taken.push_back(*options.plan);
-  for (const auto* read : OptionList{&options.profile, &options.framework, &options.cluster, &options.against,
-                                     &options.gpus, &options.config})
-    if (read->has()) taken.push_back(read->text());
-  for (const auto* written : OptionList{&options.trace, &options.plot}) {
-    if (!written->has()) continue;
-    const std::string path = written->text();
-    SAILOR_CHECK(check_can_write(path));
-    for (const std::string& other : taken)
-      if (path == other || std::filesystem::equivalent(path, other, code))
-        return fail(ErrorCode::usage,
-                    fmt::format("--{} '{}' would replace another file of this command", written->name(), path),
-                    "name another file");
-    taken.push_back(path);
-  }
-  return {};
-}
-
 Result<void> run(const SimulateOptions& options, const Environment& environment) {
   SAILOR_CHECK(check_estimator(options));
   SAILOR_CHECK(check_format(options));
-  SAILOR_CHECK(check_outputs(options));
+  for (const auto* written : OptionList{&options.trace, &options.plot})
+    if (written->has()) SAILOR_CHECK(check_can_write(written->text()));
   if (options.plot.has()) SAILOR_CHECK(reports::picture_kind(*options.plot));
   const bool has_plan = options.plan.has();
   if (!has_plan && !options.against.has())

@@ -333,6 +333,7 @@ Result<void> run(const SubmitOptions& options, const Environment& environment) {
     if (jobs->size() > 1)
       return fail(ErrorCode::usage, fmt::format("--export writes one script, but the plans need {}", jobs->size()),
                   "export plans that need equally many nodes at a time");
+    SAILOR_CHECK(check_can_write(from_here(*options.export_)));
     NewPaths made;
     warn_of_overriding_variables(first, environment);
     SAILOR_CHECK(write_job(jobs->front().plans, jobs->front().script, jobs->front().companion,

@@ -242,7 +242,7 @@ UsdPerHour device_price(const Cluster& cluster, const GpuType& type, std::string
 Result<Cluster> parse_cluster(std::string_view text, std::string_view source_name, const GpuCatalogue& catalogue) {
   auto document = TomlDocument::parse(text, source_name);
   if (!document) return fail(document.error());
-  document->require_schema_version(1);
+  document->require_schema_version(1, TomlKind::cluster);
   const TomlTable root = document->root();
   Cluster cluster;
   cluster.origin = source_name;

@@ -16,7 +16,7 @@ namespace sailor {
 Result<GpuCatalogue> GpuCatalogue::parse(std::string_view text, std::string_view source_name) {
   auto document = TomlDocument::parse(text, source_name);
   if (!document) return fail(document.error());
-  document->require_schema_version(1);
+  document->require_schema_version(1, TomlKind::gpu_catalogue);
   GpuCatalogue catalogue;
   std::map<std::string, std::string> names;       // lower-case name or alias -> type
   std::map<std::string, std::string> gres_names;  // lower-case GRES type -> type

@@ -41,8 +41,7 @@ bool take(std::string_view& text, char wanted) {
 }  // namespace
 
 bool are_gpu_counts(std::string_view text) {
-  const std::size_t end = text.find_first_not_of("0123456789");
-  if (end == 0 || end == std::string_view::npos || (text[end] != 'x' && text[end] != ':')) return false;
+  if (text.empty() || text.ends_with(".toml") || text.find('/') != std::string_view::npos) return false;
   std::error_code code;
   return !std::filesystem::exists(text, code);
 }
@@ -66,6 +65,7 @@ Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue&
       cluster.network = {.between_nodes = BytesPerSecond(*rate * 1e9), .source = StatedNetwork::Source::option};
       continue;
     }
+    if (rest.find_first_of("0123456789") != 0) return wrong("it is no file, and no number of nodes begins it");
     const auto nodes = take_count(rest, 1 << 20);
     if (!nodes) return wrong("the number of nodes is not from 1 to 1048576");
     if (!take(rest, 'x')) return wrong("how many GPUs a node has is missing");

@@ -10,7 +10,8 @@
 
 namespace sailor {
 
-/// Whether a value of --gpus describes a cluster, rather than being the path of a GPU catalogue.
+/// Whether a value of --gpus describes a cluster, or is meant to, rather than being the path of a GPU catalogue: the
+/// path of a file that is there, has a folder or ends in ".toml".
 bool are_gpu_counts(std::string_view text);
 
 /// The cluster of "NODESxGPUS:TYPE[@ZONE],...[,network:GB/s]". Links between nodes that no profile has are as fast as

@@ -65,6 +65,8 @@ Result<fs::path> target_of(const fs::path& path) {
   const fs::path folder = target.parent_path();
   if (!fs::is_directory(folder, code)) {
     const fs::path named = path.has_parent_path() ? path.parent_path() : folder;
+    if (fs::exists(folder, code))
+      return refuse(fmt::format("'{}' is no folder", named.string()), "write somewhere else");
     return refuse(fmt::format("there is no folder '{}'", named.string()), "create the folder first");
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0)

@@ -5,6 +5,7 @@
 
 #include <toml++/toml.h>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -444,6 +445,9 @@ Result<TomlDocument> TomlDocument::parse(std::string_view text, std::string_view
   if (const auto line = line_of_deep_key(text))
     return fail(ErrorCode::invalid_input,
                 fmt::format("{}:{}: a key has more than {} parts", name, *line, most_key_parts));
+  if (text.starts_with("\x89HDF\r\n"))
+    return fail(ErrorCode::invalid_input, fmt::format("{}: this is an HDF5 file, not TOML", name),
+                "--profile takes profile stores; sailor-report and sailor-simulate --against take run files");
   auto state = std::make_shared<TomlState>();
   state->name = name;
   try {
@@ -457,7 +461,55 @@ Result<TomlDocument> TomlDocument::parse(std::string_view text, std::string_view
 
 TomlTable TomlDocument::root() const { return {state_, &state_->root, ""}; }
 
-void TomlDocument::require_schema_version(std::int64_t supported) const {
+namespace {
+
+/// How files of a kind are recognised: by keys of the root that no others have together.
+struct KindTraits {
+  TomlKind kind;
+  std::string_view name;
+  std::array<std::string_view, 2> keys;  ///< the second may be empty
+  std::string_view taken_by;
+};
+constexpr std::array kinds{
+    KindTraits{TomlKind::plan,
+               "a plan (plan.toml)",
+               {"job", "pipelines"},
+               "sailor-simulate, sailor-report and sailor-submit take it"},
+    KindTraits{TomlKind::experiment, "an experiment", {"planners", "clusters"}, "sailor-sweep takes it"},
+    KindTraits{TomlKind::cases, "a file of measured cases", {"cases", ""}, "sailor-simulate --against takes it"},
+    KindTraits{TomlKind::gpu_catalogue, "a GPU catalogue (gpus.toml)", {"gpus", ""}, "--gpus takes it"},
+    KindTraits{TomlKind::framework, "a framework description", {"layers", "time"}, "--framework takes it"},
+    KindTraits{TomlKind::profile, "a profile", {"sessions", "kind"}, "sailor-profile import takes it"},
+    KindTraits{TomlKind::model, "a model", {"blocks", "hidden"}, "--model takes it"},
+    KindTraits{TomlKind::site, "a site file", {"launch", "name"}, "--site takes it"},
+    KindTraits{TomlKind::cluster, "a cluster (cluster.toml)", {"nodes", "name"}, "--cluster takes it"},
+    KindTraits{
+        TomlKind::node_facts, "what sailor-launch --write-node-facts writes", {"nodes", ""}, "--node-facts takes it"},
+};
+
+const KindTraits& traits_of(TomlKind kind) {
+  return *std::find_if(kinds.begin(), kinds.end(), [&](const KindTraits& traits) { return traits.kind == kind; });
+}
+
+/// Null: none that is known.
+const KindTraits* kind_of(const toml::table& root) {
+  const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const KindTraits& traits) {
+    return std::all_of(traits.keys.begin(), traits.keys.end(),
+                       [&](std::string_view key) { return key.empty() || root.contains(key); });
+  });
+  return found == kinds.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+void TomlDocument::require_schema_version(std::int64_t supported, std::optional<TomlKind> kind) const {
+  if (kind) {
+    const KindTraits& wanted = traits_of(*kind);
+    if (state_->root.empty()) return root().reject("", "the file is empty", fmt::format("it must be {}", wanted.name));
+    if (const KindTraits* found = kind_of(state_->root); found != nullptr && found->kind != kind)
+      return root().reject("", fmt::format("this is {}, not {}", found->name, wanted.name),
+                           std::string(found->taken_by));
+  }
   const std::int64_t found = root().integer("schema_version", {.minimum = 1});
   if (found != supported && state_->root.get("schema_version") != nullptr)
     root().reject("schema_version", fmt::format("schema_version is {} but this Sailor reads {}", found, supported),

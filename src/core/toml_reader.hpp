@@ -123,6 +123,9 @@ class TomlTable {
   std::string path_;            // "stages[2]", for messages
 };
 
+/// What a file describes, for those that users give in place of another.
+enum class TomlKind { plan, cluster, model, gpu_catalogue, framework, site, profile, experiment, cases, node_facts };
+
 class TomlDocument {
  public:
   /// Errors: not_found, io, invalid_input (syntax, with line and column). Files over 64 MiB are refused.
@@ -131,8 +134,9 @@ class TomlDocument {
   static Result<TomlDocument> parse(std::string_view text, std::string_view name);
 
   [[nodiscard]] TomlTable root() const;
-  /// Checks `schema_version` of the root: it must be there and equal to `supported`.
-  void require_schema_version(std::int64_t supported) const;
+  /// Checks that `schema_version` is there and equal to `supported` and, as far as the keys of the root tell, that this
+  /// is a file of this kind.
+  void require_schema_version(std::int64_t supported, std::optional<TomlKind> kind = std::nullopt) const;
   /// The first error, else an unknown key, else success. `known`: valid keys, for suggestions.
   [[nodiscard]] Result<void> finish(const std::vector<std::string>& known = {}) const;
   /// True while no error has been recorded.

@@ -477,9 +477,9 @@ class Controller final : public runtime::MembershipPolicy {
            {"ranks", plan_.ranks()},
            {"spares", spares_},
            {"plan", plan}},
-          fmt::format("epoch {}: {} go on at iteration {} from {} after {:.1f} s ({}; {} again): {}", epoch_,
-                      plural(static_cast<std::size_t>(plan_.ranks()), "rank"), *resumed_,
-                      from_ == "memory" ? from_ : "the " + from_, seconds, interruption_,
+          fmt::format("epoch {}: {} {} on at iteration {} from {} after {:.1f} s ({}; {} again): {}", epoch_,
+                      plural(static_cast<std::size_t>(plan_.ranks()), "rank"), plan_.ranks() == 1 ? "goes" : "go",
+                      *resumed_, from_ == "memory" ? from_ : "the " + from_, seconds, interruption_,
                       plural(static_cast<std::size_t>(redone_), "iteration"), plan));
     interrupted_.reset();
   }

@@ -104,7 +104,7 @@ void read_extensions(const TomlTable& root, Model& model) {
 Result<Model> parse_model(std::string_view text, std::string_view source_name) {
   auto document = TomlDocument::parse(text, source_name);
   if (!document) return fail(document.error());
-  document->require_schema_version(1);
+  document->require_schema_version(1, TomlKind::model);
   const TomlTable root = document->root();
   constexpr IntegerRange size{.minimum = 1, .maximum = 1 << 24};
   auto integer = [&](std::string_view key) { return static_cast<int>(root.integer(key, size)); };

@@ -122,9 +122,12 @@ Plan read_plan(const TomlTable& root) {
 }
 
 Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
+  if (const auto first = text.find_first_not_of(" \t\r\n"); first != std::string_view::npos && text[first] == '{')
+    return fail(ErrorCode::invalid_input, fmt::format("{}: this is JSON, not a plan", source_name),
+                "let sailor-plan --output plan.toml write the plan");
   auto document = TomlDocument::parse(text, source_name);
   if (!document) return fail(document.error());
-  document->require_schema_version(plan_schema_version);
+  document->require_schema_version(plan_schema_version, TomlKind::plan);
   Plan plan = read_plan(document->root());
   SAILOR_CHECK(document->finish());
   return plan;

@@ -5,7 +5,7 @@
 // some of them on devices elsewhere, so that gradients are all-reduced sooner: those of the embedding, for example,
 // which is large and done last. The more devices share a batch, the larger that part of the time is. Here a pipeline
 // grows from its last stage to its first, and of the partial pipelines that begin at the same layer on the same kind of
-// devices the best few are extended (label setting with a beam). Except for memory, a label's times are lower bounds:
+// devices the best few are extended (label setting with a beam). A label's times are lower bounds:
 // reductions and messages take the min time that is possible where they are. The solution pool prices what is found.
 #pragma once
 

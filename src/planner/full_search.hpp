@@ -6,7 +6,8 @@
 // - the max gradient bytes of a rank (which determine the time of the reductions),
 // - deadlines, where money counts.
 // It prices every template mix exactly by the closed form, adds pipelines that cross pools (multi_pool_templates.hpp)
-// where they are worth more than the devices that they take, and improves the best by exchanging parts (refine.hpp).
+// where they are worth nearly what their devices are worth apart, or more, and improves the best by exchanging parts
+// (refine.hpp).
 #pragma once
 
 #include <vector>

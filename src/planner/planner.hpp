@@ -2,7 +2,7 @@
 //
 // The search uses the simulator's closed form; printed times and the check of limits use the event-driven time
 // (solution_pool.hpp). The result also says how much better any plan of the space could be (Bound), from a relaxation
-// that is solved exactly (bound/bound.hpp).
+// that is solved by branch and bound as far as its work goes (bound/bound.hpp).
 #pragma once
 
 #include <cstddef>

@@ -59,14 +59,14 @@ struct Pins {
 /// Heuristics of the full search under the simulator's cost model, beyond what is proved.
 /// experiments/planner_ablation.py measures the gain of each.
 enum class Heuristic {
-  one_kind,         ///< plans of one kind of pipeline, in every number of pipelines
+  one_kind,         ///< plans of one template, with the fewest pipelines for each number of micro-batches
   gradient_levels,  ///< whole pipelines of small stages only, whose gradients are all-reduced quickly
   pool_sets,        ///< subsets of the pools, not just one pool or all of them
   single_pipeline,  ///< stages that fit only without replicas to all-reduce gradients with
-  mixed,            ///< pipelines whose first stages are in one pool and the others in another
+  mixed,            ///< pipelines over two pools, and stages that fill pools in turn
   spanning,         ///< pipelines over several pools, where nothing fits into one
   alike,            ///< plans of one kind of pipeline with stages anywhere, by the end of all gradient reductions
-  hints,            ///< the pipelines across pools that the bound's relaxation would use
+  hints,            ///< the pipelines that the bound's relaxation would use
   divide_again,     ///< division of the batch by the time gradients are ready, not only by the end of the passes
   leave_out,        ///< local search: leave groups out
   change_count,     ///< local search: a few pipelines more or less

@@ -22,7 +22,7 @@ struct Solution {
   Plan plan;
   Seconds time{};
   Usd cost{};
-  Seconds printed_time{};  ///< event-driven if `judged`, else a lower bound of it
+  Seconds printed_time{};  ///< event-driven if `judged`, else the least that it may be (closed form / 1.45, measured)
   Usd printed_cost{};
   double printed_score = 0.0;
   bool judged = false;
@@ -72,7 +72,8 @@ inline constexpr double usual_above_events = 1.1;
 double score_of(Objective objective, Seconds time, Usd cost);
 
 /// The search uses the closed form (best()); limits and printed plans (printed(), front()) use the event-driven time.
-/// That is computed only where its lower bound leaves hope, so no plan that was priced is better than the printed ones.
+/// That is computed only for plans that may be among the best by the least that it may be: closed form over
+/// most_above_event_driven, the largest factor that any plan has shown.
 class SolutionPool {
  public:
   /// Keeps the best plan of each of the best `most` kinds by the closed form and, by the event-driven time, of each of
@@ -101,8 +102,8 @@ class SolutionPool {
   [[nodiscard]] const std::vector<Solution>& best() const { return found_.best; }        ///< best first
   [[nodiscard]] const std::vector<Solution>& printed() const { return found_.printed; }  ///< best first
   [[nodiscard]] const std::vector<Solution>& front() const { return found_.front; }
-  /// The best plan of each set of pools with each largest and smallest tensor-parallel degree, with and without
-  /// sharding of the optimizer: plans that differ, best first.
+  /// The best plan of each set of pools with each largest and smallest tensor-parallel degree and each sharding:
+  /// plans that differ, best first.
   [[nodiscard]] std::vector<Start> varied() const;
   [[nodiscard]] double best_score() const { return best().empty() ? infinity : best().front().score; }
   /// The score of the last kind that the request wants to see: a plan that is no better is not needed.

@@ -1,6 +1,6 @@
 // What a stage chooses besides its pool, tensor-parallel degree, micro-batch size and layers: what changes the times
-// and the memory of this stage, and nothing of others. A further choice is a field of StageChoice, its values in
-// stage_choices(), and the two functions that hand it to the simulator and to the plan.
+// and the memory of this stage, and nothing of others. A further choice is a field of StageChoice, a digit of
+// its number(), its values in stage_choices(), and the two functions that hand it to the simulator and to the plan.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct StageChoice {
   Recompute recompute = Recompute::none;
   bool operator==(const StageChoice&) const = default;
 
-  /// Equal only for equal choices; less than 16.
+  /// Equal only for equal choices, since prices of stages are kept by it; less than 16.
   [[nodiscard]] std::uint64_t number() const { return static_cast<std::uint64_t>(recompute); }
 };
 

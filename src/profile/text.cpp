@@ -362,7 +362,7 @@ std::string to_toml(const ProfileData& data, std::string_view comment) {
 Result<ProfileData> parse_profile_toml(std::string_view text, std::string_view source_name) {
   const auto document = TomlDocument::parse(text, source_name);
   if (!document) return fail(document.error());
-  document->require_schema_version(text_schema_version);
+  document->require_schema_version(text_schema_version, TomlKind::profile);
   const std::vector<std::string_view> kinds{text_kind};
   const bool known_kind = document->root().choice("kind", kinds) == 0;
   if (!known_kind || !document->good()) return fail(document->finish().error());

@@ -85,12 +85,9 @@ Case read_case(const TomlTable& row, const fs::path& folder) {
 Result<CaseFile> parse_cases(std::string_view text, std::string_view source_name, const fs::path& folder) {
   auto document = TomlDocument::parse(text, source_name);
   if (!document) return fail(document.error());
-  document->require_schema_version(cases_schema_version);
+  document->require_schema_version(cases_schema_version, TomlKind::cases);
   const TomlTable root = document->root();
   CaseFile file;
-  if (root.has("pipelines"))
-    root.reject("pipelines", "this is a plan, not a file of measured cases",
-                "compare a plan with its run: sailor-simulate PLAN --against run.h5");
   file.title = root.text("title");
   file.source = root.text("source");
   file.framework = root.text("framework");

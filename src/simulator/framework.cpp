@@ -275,7 +275,7 @@ Result<void> Framework::check(const Model& model, const Division& division) cons
 Result<Framework> parse_framework(std::string_view text, std::string_view source_name) {
   auto document = TomlDocument::parse(text, source_name);
   if (!document) return fail(document.error());
-  document->require_schema_version(framework_schema_version);
+  document->require_schema_version(framework_schema_version, TomlKind::framework);
   const TomlTable root = document->root();
   Framework framework;
   framework.name = root.text("name");

@@ -369,11 +369,23 @@ TEST_F(Simulate, MistakesAreNamedAndNothingIsWritten) {
   expect_failure(simulate({"plan.toml", "--precision", "tf32"}), 2,
                  "'plan.toml' is a plan in fp32, but --precision says tf32; leave out --precision, or edit the plan");
   write("plan.json", "{}");
+  expect_failure(
+      simulate({"plan.json"}), 1,
+      "'plan.json' is no plan of the original Sailor: it has no \"mbs\"; sailor-plan --output plan.toml writes "
+      "plans");
+  write("plan.json", R"({"plans": [], "bound": {}})");
+  expect_failure(simulate({"plan.json"}), 1,
+                 "'plan.json' is what sailor-plan --format json prints, not a plan; let sailor-plan --output plan.toml "
+                 "write the plan");
+  write("plan.json", R"({"mbs": 1})");
   expect_failure(simulate({"plan.json"}), 2,
                  "'plan.json' is a plan of the original Sailor, which does not say its model; name it with --model");
   write("cases.toml", "");
   expect_failure(simulate({"plan.toml", "--against", "cases.toml"}), 2,
                  "'cases.toml' is a cases file, whose cases have plans of their own; leave out PLAN");
+  expect_failure(simulate({"plan.toml", "--against", "plan.toml"}), 2,
+                 "--against 'plan.toml' is a plan, not what a run measured; name the run.h5 of sailor-train, or a file "
+                 "of measured cases");
   expect_failure(simulate({"--against", "cases.toml", "--trace", "t.json"}), 2,
                  "--trace is for one plan, not for the cases of a file; name a PLAN, or leave it out");
   expect_failure(simulate({"--against", "run.h5"}), 2,

@@ -93,7 +93,7 @@ trains_on_when_ranks_and_nodes_are_lost_and_come() {
   before_long 60 trains_at 10
   rank=$(pgrep -f "sailor-train $work/wild/plan.toml" | tail -n 1) || return 1
   kill -KILL "$rank"
-  before_long 30 grep -q 'go on at iteration' "$log"
+  before_long 30 grep -qE 'go(es)? on at iteration' "$log"
   "$testcluster" crash-node "$work/c" x2 || return 1
   before_long 60 grep -q 'companion job .* is queued: 1 of 2 nodes are missing; without x2' "$log"
   before_long 30 grep -q 'on x3 has joined' "$log"
@@ -175,7 +175,7 @@ plans_anew_with_times_and_ends_when_it_is_cancelled() {
   ((status == 1)) || return 1
   rank=$(pgrep -f "sailor-train $work/anew/plan.toml" | tail -n 1) || return 1
   kill -KILL "$rank"
-  before_long 30 grep -q 'go on at iteration' "$log"
+  before_long 30 grep -qE 'go(es)? on at iteration' "$log"
   before_long 30 grep -q 'with 4 ranks\|4 ranks go on' "$log"
   ! grep 'no plan for' "$log" || return 1
   scancel "$id"

@@ -76,6 +76,55 @@ std::string error_of(const std::vector<std::string>& arguments, const Environmen
   return parsed.goes_on.error().message();
 }
 
+struct WritingOptions : CommonOptions {
+  OptionValue<std::string> input, name, cluster, data, output, save;
+};
+
+CommandLine writing(WritingOptions& options) {
+  return {
+      .program = "sailor-write",
+      .positionals = {positional(options.input, {.name = "INPUT", .help = "read"})},
+      .options = {option(options.name, {.name = "name", .value_name = "NAME", .help = "a name"}),
+                  option(options.cluster, {.name = "cluster", .value_name = "FILE", .help = "read"}),
+                  option(options.data, {.name = "data", .value_name = "PREFIX", .help = "read"}),
+                  option(options.output, {.name = "output", .value_name = "FILE", .help = "written", .writes = true}),
+                  option(options.save, {.name = "save", .value_name = "FILE", .help = "written", .writes = true})}};
+}
+
+TEST(Options, OutputsDoNotReplaceOtherFilesOfTheCommand) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("sailor-options-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  const auto in = [&](const std::string& name) { return (folder / name).string(); };
+  for (const char* name : {"plan.toml", "cluster.toml", "corpus.bin", "earlier", "config.toml"})
+    std::ofstream(in(name));
+  fs::create_symlink("plan.toml", folder / "link.toml");
+  const auto refused = [&](const std::vector<std::string>& more) {
+    WritingOptions options;
+    CommandLine line = writing(options);
+    line.common = &options;
+    std::vector<std::string> arguments{in("plan.toml"), "--cluster", in("cluster.toml"), "--data", in("corpus")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto parsed = parse_options(line, arguments, {});
+    if (parsed) return false;
+    EXPECT_EQ(parsed.error().code, ErrorCode::usage);
+    EXPECT_NE(parsed.error().what.find("would replace another file of this command"), std::string::npos)
+        << parsed.error().what;
+    return true;
+  };
+  EXPECT_TRUE(refused({"--output", in("plan.toml")}));
+  EXPECT_TRUE(refused({"--output", in("link.toml")}));
+  EXPECT_TRUE(refused({"--save", in("./cluster.toml")}));
+  EXPECT_TRUE(refused({"--output", in("corpus.bin")}));
+  EXPECT_TRUE(refused({"--output", in("config.toml"), "--config", in("config.toml")}));
+  EXPECT_TRUE(refused({"--output", in("new.toml"), "--save", in("new.toml")}));
+  EXPECT_FALSE(refused({"--output", in("new.toml"), "--save", in("other.toml")}));
+  EXPECT_FALSE(refused({"--output", in("earlier")}));
+  EXPECT_FALSE(refused({"--output", in("earlier"), "--name", in("earlier")}));  // a name is no file
+  EXPECT_FALSE(refused({"--output", "/dev/null", "--save", "/dev/null"}));
+  fs::remove_all(folder);
+}
+
 /// A file that lives as long as the test.
 class TemporaryFile {
  public:

@@ -137,9 +137,9 @@ TEST_F(Cases, FileNamesAreRelativeToTheFolderOfTheFile) {
 }
 
 TEST_F(Cases, BadFilesAreRefusedWithLineColumnAndReason) {
-  EXPECT_TRUE(
-      error_of("schema_version = 1\n" + plan_text("")).find("this is a plan, not a file of measured cases; compare") !=
-      std::string::npos)
+  EXPECT_TRUE(error_of("schema_version = 1\n" + plan_text(""))
+                  .find("this is a plan (plan.toml), not a file of measured cases; sailor-simulate") !=
+              std::string::npos)
       << error_of("schema_version = 1\n" + plan_text(""));
   EXPECT_EQ(error_of(head), "c.toml:1:1: the file has no cases; add at least one [[cases]]");
   EXPECT_EQ(error_of(head + file_case + file_case), "c.toml:10:8: two cases have the name 'file'; rename one");

@@ -47,6 +47,22 @@ TEST(Units, TimeIsAmountOverRate) {
   EXPECT_DOUBLE_EQ((UsdPerHour(3.6) * Seconds(10.0)).value(), 0.01);
 }
 
+TEST(Toml, AFileOfAnotherKindIsNamed) {
+  const auto error = [](std::string_view text) {
+    const auto document = TomlDocument::parse(text, "x.toml");
+    if (!document) return document.error().message();
+    document->require_schema_version(2, TomlKind::plan);
+    return document->finish().error().message();
+  };
+  EXPECT_EQ(error("schema_version = 1\nname = \"a\"\n[[nodes]]\ncount = 1\n"),
+            "x.toml:1:1: this is a cluster (cluster.toml), not a plan (plan.toml); --cluster takes it");
+  EXPECT_EQ(error("blocks = 2\nhidden = 8\n"), "x.toml:1:1: this is a model, not a plan (plan.toml); --model takes it");
+  EXPECT_EQ(error(""), "x.toml:1:1: the file is empty; it must be a plan (plan.toml)");
+  EXPECT_EQ(error("schema_version = 1\n[job]\n[[pipelines]]\n"),
+            "x.toml:1:18: schema_version is 1 but this Sailor reads 2; write the file anew with this Sailor");
+  EXPECT_EQ(error("\x89HDF\r\n\x1a\n").substr(0, 38), "x.toml: this is an HDF5 file, not TOML");
+}
+
 TEST(Toml, MissingKeyNamesFileLineAndKey) {
   EXPECT_EQ(error_of("\n[a]\nx = 1\n", [](const TomlTable& t) { (void)t.table("a").integer("y"); }),
             "f.toml:2:1: key 'a.y' is missing");

@@ -45,13 +45,17 @@ TEST(GpuCounts, AreNoPathOfACatalogue) {
   EXPECT_TRUE(are_gpu_counts("16x4"));  // mistakes that are explained
   EXPECT_TRUE(are_gpu_counts("32:H100-80"));
   EXPECT_TRUE(are_gpu_counts("0x4:GH200-96"));
-  EXPECT_FALSE(are_gpu_counts("16"));
+  EXPECT_TRUE(are_gpu_counts("16"));
+  EXPECT_TRUE(are_gpu_counts("2X4:A100-40"));
+  EXPECT_TRUE(are_gpu_counts("A100-40"));
+  EXPECT_FALSE(are_gpu_counts("lists/gpus"));
   EXPECT_FALSE(are_gpu_counts("gpus.toml"));
   EXPECT_FALSE(are_gpu_counts(""));
 }
 
 TEST(GpuCounts, NameWhatIsWrong) {
   EXPECT_EQ(problem_of("16x4"), "--gpus 16x4: the GPU type is missing");
+  EXPECT_EQ(problem_of("A100-40"), "--gpus A100-40: it is no file, and no number of nodes begins it");
   EXPECT_EQ(problem_of("32:H100-80"), "--gpus 32:H100-80: how many GPUs a node has is missing");
   EXPECT_EQ(problem_of("0x4:GH200-96"), "--gpus 0x4:GH200-96: the number of nodes is not from 1 to 1048576");
   EXPECT_EQ(problem_of("2x9999:GH200-96"),

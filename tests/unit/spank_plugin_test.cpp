@@ -386,7 +386,7 @@ INSTANTIATE_TEST_SUITE_P(
     Spank, BadPlans,
     ::testing::Values(BadPlan{"missing", "missing' does not exist"}, BadPlan{"truncated", "truncated:"},
                       BadPlan{"nonsense", "nonsense:1:"}, BadPlan{"binary", "binary:"},
-                      BadPlan{"empty", "key 'schema_version' is missing"}, BadPlan{"other-toml", "other-toml"},
+                      BadPlan{"empty", "the file is empty"}, BadPlan{"other-toml", "other-toml"},
                       BadPlan{"gap", "stage 1 starts at layer 4 but stage 0 ends at 3"},
                       BadPlan{"directory", "directory' is not a regular file"},
                       BadPlan{"fifo", "fifo' is not a regular file"},

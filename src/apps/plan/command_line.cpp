@@ -104,6 +104,8 @@ Result<void> check_watch(const PlanOptions& options) {
     if (option->given())
       return conflict(fmt::format("--{} does not go with --watch, which says what changes", option->name()),
                       "leave out one of them");
+  if (!options.partition.has() && !options.cluster.has())
+    return conflict("--watch needs a cluster that may change", "name --partition NAME or --cluster FILE");
   if (by_artifact(options))
     return conflict("--cost-model artifact does not go with --watch, which judges plans by Sailor's simulator",
                     "leave out one of them");

@@ -284,6 +284,7 @@ std::vector<Option> answer_options(PlanOptions& options) {
   add_handover_formats(format);
   Option output = shared::output();
   output.help = "write the best plan here (plan.toml)";
+  output.writes = true;
   return {
       option(options.top, {.name = "top",
                            .value_name = "K",
@@ -300,8 +301,10 @@ std::vector<Option> answer_options(PlanOptions& options) {
       option(options.placement,
              {.name = "placement",
               .help = "show which node each rank of the best plan would run on, of those that are there now"}),
-      option(options.save_cluster,
-             {.name = "save-cluster", .value_name = "FILE", .help = "write the cluster as it was read (cluster.toml)"}),
+      option(options.save_cluster, {.name = "save-cluster",
+                                    .value_name = "FILE",
+                                    .help = "write the cluster as it was read (cluster.toml)",
+                                    .writes = true}),
       option(options.output, output),
       option(options.format, format)};
 }

@@ -28,6 +28,7 @@ CommandLine export_line(ExportOptions& options) {
   format.choices = {"toml", "csv"};
   Option output = shared::output();
   output.help = "file to write to, instead of stdout; of csv without --table: a folder, one file per table";
+  output.writes = true;
   return {
       .program = "sailor-profile export",
       .purpose = "writes a profile store as text",

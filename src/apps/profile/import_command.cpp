@@ -48,6 +48,7 @@ struct ImportFilesOptions : CommonOptions {
 CommandLine import_line(ImportFilesOptions& options) {
   Option output = shared::output();
   output.help = "file to write: a store of one file (*.h5), or the TOML of --format toml";
+  output.writes = true;
   Option format = shared::format();
   format.help = "what to write";
   format.default_value = "hdf5";
@@ -364,7 +365,19 @@ Result<ProfileData> read_files(const ImportFilesOptions& options, const Environm
   return data;
 }
 
+/// Whether the text begins as a date of ISO 8601 does: "2026-11-29", with a time behind or not.
+bool is_date(std::string_view text) {
+  constexpr std::string_view form = "0000-00-00";
+  if (text.size() < form.size() || (text.size() > form.size() && text[form.size()] != 'T')) return false;
+  for (std::size_t i = 0; i < form.size(); ++i)
+    if (form[i] == '-' ? text[i] != '-' : text[i] < '0' || text[i] > '9') return false;
+  return true;
+}
+
 Result<void> import_files(const ImportFilesOptions& options, const Environment& environment) {
+  if (options.date.has() && !is_date(*options.date))
+    return fail(ErrorCode::usage, fmt::format("--date '{}' is no date", *options.date),
+                "write it as 2026-11-29 or 2026-11-29T12:00:00.000Z");
   const bool toml = *options.format == "toml";
   if (toml && options.store.has())
     return fail(ErrorCode::usage, "--store keeps HDF5 files", "use --output FILE with --format toml");

@@ -76,7 +76,8 @@ CommandLine show_line(ShowOptions& options) {
       option(options.plot, {.name = "plot",
                             .value_name = "FILE",
                             .help = "draw instead (.svg, .png or .pdf; needs gnuplot): bandwidth of the links by "
-                                    "message size, or with --table layer_times the time of a block by micro-batch"}));
+                                    "message size, or with --table layer_times the time of a block by micro-batch",
+                            .writes = true}));
   rows.push_back(option(options.format, table_or_json()));
   return {.program = "sailor-profile show",
           .purpose = "shows what a profile store holds",

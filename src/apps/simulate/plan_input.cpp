@@ -30,6 +30,19 @@ bool is_original_json(const std::string& path, std::string_view text) {
   return first != std::string_view::npos && text[first] == '{';  // TOML cannot begin with a brace
 }
 
+/// Errors: invalid_input (JSON that is something else).
+Result<void> check_original(const std::string& path, std::string_view text) {
+  if (text.find("\"plans\"") != std::string_view::npos && text.find("\"bound\"") != std::string_view::npos)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("'{}' is what sailor-plan --format json prints, not a plan", path),
+                "let sailor-plan --output plan.toml write the plan");
+  if (text.find("\"mbs\"") == std::string_view::npos)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("'{}' is no plan of the original Sailor: it has no \"mbs\"", path),
+                "sailor-plan --output plan.toml writes plans");
+  return {};
+}
+
 /// The model by --model: the original's format does not contain it. Errors: usage.
 Result<Model> model_of_original(const std::string& path, const PlanInputOptions& options, const std::string& models) {
   if (!options.model.has())
@@ -91,6 +104,7 @@ Result<PlanInput> read_plan_input(const std::string& path, const PlanInputOption
   if (!text) return fail(text.error());
   const std::string models = models_folder(options.models, environment);
   if (is_original_json(path, *text)) {
+    SAILOR_CHECK(check_original(path, *text));
     auto model = model_of_original(path, options, models);
     if (!model) return fail(model.error());
     const auto precision = read_precision(options.precision);

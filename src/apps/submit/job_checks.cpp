@@ -2,16 +2,21 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "apps/submit/elastic.hpp"
 #include "apps/training_program.hpp"
 #include "core/log.hpp"
+#include "core/text.hpp"
 #include "handover/handover.hpp"
+#include "preflight/program.hpp"
 #include "slurm/edf.hpp"
 
 namespace sailor::apps {
@@ -19,6 +24,33 @@ namespace sailor::apps {
 namespace fs = std::filesystem;
 
 namespace {
+
+/// Another program than sailor-train is the user's own affair, but for one that cannot be started. Errors:
+/// invalid_input.
+Result<void> check_own_program(const preflight::TrainingProgram& program, const Environment& environment) {
+  if (!program.inside.empty() || preflight::is_sailor_train(program.path)) return {};
+  std::error_code code;
+  if (!program.path.has_parent_path()) {
+    const auto path = environment.find("PATH");
+    const std::vector<std::string> folders =
+        path == environment.end() ? std::vector<std::string>() : split(path->second, ':');
+    if (std::none_of(folders.begin(), folders.end(),
+                     [&](const std::string& folder) { return fs::is_regular_file(folder / program.path, code); }))
+      spdlog::warn("--program {}: it is in no folder of PATH here; the job looks for it on its nodes",
+                   program.path.string());
+    return {};
+  }
+  const fs::file_status status = fs::status(program.path, code);
+  if (!fs::exists(status)) {
+    spdlog::warn("--program {}: it is not here; the job looks for it on its nodes", program.path.string());
+    return {};
+  }
+  if (fs::is_regular_file(status) && ::access(program.path.c_str(), X_OK) == 0) return {};
+  return fail(ErrorCode::invalid_input,
+              fmt::format("--program {}: {}", program.path.string(),
+                          fs::is_directory(status) ? "it is a folder" : "it cannot be executed"),
+              "name a program, or a script with chmod +x");
+}
 
 /// Warns of plans that were made for another framework than the one that trains.
 void warn_of_framework(const std::vector<std::vector<Submission>>& jobs) {
@@ -96,6 +128,7 @@ Result<void> check_program(const SubmitOptions& options, const Environment& envi
   if (!gpus) return fail(gpus.error());
   const preflight::TrainingProgram& program = jobs.front().front().program;  // the same for all
   SAILOR_CHECK(check_controller(jobs.front().front()));
+  if (options.program.has()) SAILOR_CHECK(check_own_program(program, environment));
   warn_of_framework(jobs);
   const auto abilities = ask_about(program);
   if (!abilities) return {};

@@ -488,6 +488,12 @@ Result<void> fill_request(const SubmitOptions& options, const Environment& envir
     if (name->given()) request.checker_arguments.push_back(fmt::format("--{}={}", name->name(), path_or_name(*name)));
   request.run_directory = from_here(options.run_directory.has() ? *options.run_directory
                                                                 : "run-" + fs::path(submission.path).stem().string());
+  std::error_code code;
+  if (std::filesystem::exists(request.run_directory, code) &&
+      !std::filesystem::is_directory(request.run_directory, code))
+    return fail(ErrorCode::invalid_input,
+                fmt::format("the run directory '{}' is a file", request.run_directory.string()),
+                "use another one with --run-directory DIR");
   request.plan_path = request.run_directory / "plan.toml";
   request.models_folder = from_here(models_folder(options.models, environment));
   submission.program = training_program(options, environment);

@@ -69,10 +69,10 @@ CommandLine submit_command_line(SubmitOptions& options) {
            option(
                options.test_only,
                {.name = "test-only", .help = "ask Slurm when and where the job would start; write and submit nothing"}),
-           option(options.export_,
-                  {.name = "export",
-                   .value_name = "FILE",
-                   .help = "write the script here and the plan into the run directory; submit nothing"}),
+           option(options.export_, {.name = "export",
+                                    .value_name = "FILE",
+                                    .help = "write the script here and the plan into the run directory; submit nothing",
+                                    .writes = true}),
            option(
                options.wait,
                {.name = "wait",

@@ -192,7 +192,7 @@ std::string id_of(const Point& point) {
 
 Result<Experiment> read_document(const TomlDocument& document, const fs::path& folder, const GpuCatalogue& gpus,
                                  const fs::path& models_folder) {
-  document.require_schema_version(1);
+  document.require_schema_version(1, TomlKind::experiment);
   const TomlTable root = document.root();
   Experiment experiment;
   experiment.name = root.text("name");

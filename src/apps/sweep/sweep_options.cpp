@@ -135,6 +135,9 @@ Result<SweepChoices> read_choices(const SweepOptions& options) {
   std::error_code code;
   choices.program = options.sailor_plan.has() ? fs::path(*options.sailor_plan) : beside("sailor-plan");
   if (choices.program.has_parent_path()) choices.program = fs::absolute(choices.program, code);
+  if (fs::is_directory(choices.program, code))
+    return fail(ErrorCode::usage, fmt::format("--sailor-plan '{}' is a folder", choices.program.string()),
+                "name the program in it");
   choices.jobs =
       options.jobs.has() ? *options.jobs : static_cast<int>(std::max<std::size_t>(allowed_cores().size(), 1));
   if (options.part.has()) {

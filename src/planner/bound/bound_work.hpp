@@ -15,7 +15,7 @@ struct BoundWork {
 };
 
 /// Chosen so that the bound takes about as long as the search for plans; for many kinds of devices, as long as a user
-/// will wait. With labels more is proved for the same work, but where there is one pool.
+/// will wait. With labels more is proved for the same work, except where there is one pool.
 inline BoundWork usual_work(const SearchSpace& space) {
   const auto devices = static_cast<std::uint64_t>(space.devices());
   switch (space.pools.size()) {

@@ -119,13 +119,15 @@ class PricingProblem {
   /// From now on, pipelines of two stages or more are priced by labels, too (ready_labels.hpp), as long as that takes
   /// no more than so much work.
   void use_labels(std::uint64_t max_work) { label_work_left_ = max_work; }
-  /// Whether stages hold several ranges of layers (interleaved schedule): then only max_interleaved() holds.
+  /// Whether stages hold several ranges of layers (interleaved schedule): then only interleaved_prices() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
   /// Prices of devices, by pool, at which no interleaved pipeline processes more sequences by the deadline than its
   /// devices are worth.
   std::vector<double> interleaved_prices(double deadline, const Branch& branch);
+  /// Steps of the innermost loops so far: stages that were priced, labels that were extended.
   [[nodiscard]] std::uint64_t work() const;
-  /// From now on, the best pipelines across pools are noted in `hints`; null: no longer.
+  /// From now on, the best pipelines across pools, and those that labels find inside one, are noted in `hints`; null:
+  /// no longer.
   void note_hints(std::vector<Hint>* hints) { hints_ = hints; }
 
  private:
@@ -202,7 +204,7 @@ class PricingProblem {
     return box.to - box.from <= 1 || (box.max_micro_batches - 1) * (program.level(box.to) - program.level(box.from)) <=
                                          times * narrow_ * deadline;
   }
-  /// The same for a micro-batch, of pipelines of two stages or more.
+  /// The least price of devices per micro-batch, over pipelines of two stages or more.
   double min_price_per_micro_batch(StageProgram& program) const;
   double longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                 ViolatedColumn& violated);

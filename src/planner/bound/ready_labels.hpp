@@ -14,10 +14,10 @@ namespace sailor::planner {
 /// Min seconds before a deadline at which a pipeline has passed, by its time from end to end, in a branch whose longest
 /// reduction of a first stage is bounded from below.
 struct PassDelay {
-  double behind = 1.0;  ///< share of the time from end to end for which no stage is ahead of its pipeline
-  double over = 0.0;
-  double fixed = 0.0;
-  double after = 0.0;  ///< seconds of reductions that follow the passes of all pipelines
+  double behind = 1.0;  ///< factor of the time from end to end in the sum with `over`
+  double over = 0.0;    ///< seconds in that sum
+  double fixed = 0.0;   ///< seconds that it is at least
+  double after = 0.0;   ///< seconds of reductions that follow the passes of all pipelines
   [[nodiscard]] double operator()(double through) const {
     return std::max({through + after, through * behind + over, fixed});
   }

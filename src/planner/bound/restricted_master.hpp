@@ -14,9 +14,9 @@ struct DualPrices {
   double each = 0.0;           ///< of one more pipeline; negative where there must be many
 };
 
-/// By duality, the max number of sequences that a number of pipelines between two limits processes with limited
-/// resources is the min value of the resources and pipelines at prices for which no pipeline is worth more than it
-/// takes. COIN-OR's CLP solves it, and starts from the last solution when columns were added.
+/// The linear program: as many sequences as possible, with limited resources and a number of pipelines between two
+/// limits. By duality that is the min value of the resources and pipelines, over all prices at which no pipeline is
+/// worth more than it takes. COIN-OR's CLP solves it, and starts from the last solution when columns were added.
 class RestrictedMaster {
  public:
   RestrictedMaster();

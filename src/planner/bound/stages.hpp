@@ -46,12 +46,12 @@ void for_each_table(StagePrices& prices, const StageCandidate& candidate, int mi
 }
 void find_boundaries(StagePrices& prices, std::vector<StageCandidate>& candidates, int micro_batch);
 
-/// Stages that a pipeline may have: element candidate x layers + first is the furthest last layer of those that begin
-/// at `first`, and `first` itself if there is none.
+/// Stages that a pipeline may have: element candidate x layers + first is the largest `last` of
+/// stages [first, last), and `first` itself if there is none.
 using StageLimits = std::vector<int>;
 
-/// The furthest stages that are `possible(candidate, first, last)`. If a stage is, those must be that begin later and
-/// end at the same layer.
+/// The furthest stages that are `possible(candidate, first, last)`. Required: if possible(c, first, last), then also
+/// possible(c, later, last) for every first < later < last.
 template <class Possible>
 StageLimits furthest_stages(std::size_t candidates, int layers, Possible possible) {
   StageLimits found(candidates * static_cast<std::size_t>(layers));
