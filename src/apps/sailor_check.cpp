@@ -561,6 +561,8 @@ class NodeHealth {
 };
 
 Result<int> run(const CheckOptions& options, const Environment& environment) {
+  if (options.node_facts.typed() && !environment.contains("SLURM_STEP_ID"))
+    spdlog::warn("--node-facts is read only in a job step of Slurm (srun)");
   if (*options.nhc) return NodeHealth(options, environment).run();
   if (options.gpus_per_node.given())
     return fail(ErrorCode::usage, "--gpus-per-node goes with --nhc only", "compare with a plan (--plan) instead");

@@ -294,6 +294,18 @@ Result<slurm::JobHandle> queue(const Job& job) {
   return handle;
 }
 
+/// Warns of options on the command line that change nothing in these jobs.
+void warn_of_idle_options(const SubmitOptions& options, const std::vector<Job>& jobs) {
+  const auto warn = [](const AnyOptionValue& option, std::string_view why) {
+    if (option.typed()) spdlog::warn("--{} changes nothing: {}", option.name(), why);
+  };
+  if (*options.when_stopped == "end" && !options.elastic.has())
+    warn(options.retries, "jobs start once more only with --when-stopped requeue or resubmit");
+  if (!options.image.has()) warn(options.view, "it is a view of the uenv that --image names");
+  if (std::none_of(jobs.begin(), jobs.end(), [](const Job& job) { return !job.request.array.empty(); }))
+    warn(options.array_limit, "there is no job array, which several plans make");
+}
+
 Result<void> run(const SubmitOptions& options, const Environment& environment) {
   int instead = 0;
   for (const auto* only : {&options.dry_run, &options.test_only, &options.wait}) instead += **only ? 1 : 0;
@@ -307,6 +319,7 @@ Result<void> run(const SubmitOptions& options, const Environment& environment) {
   const auto jobs = write_scripts(options, *all);
   if (!jobs) return fail(jobs.error());
   warn_of_session(environment);
+  warn_of_idle_options(options, *jobs);
   auto can_run = check_program(options, environment, *all);
   if (can_run) can_run = check_mounts(environment, *all);
   // Nothing is queued: the script is only to be inspected.

@@ -465,6 +465,14 @@ SITE
   expect_in "$output" "site 'views' does not say how srun takes a view" || return 1
   UENV_VIEW=/user-environment:prgenv:default job gpu.toml view --dry-run -p gpu --site views.toml --image prgenv >/dev/null 2>said || return 1
   expect_in "$(cat said)" 'this shell is inside of a uenv (UENV_VIEW=/user-environment:prgenv:default)' 'leave the uenv, and name it with --image'
+  # Options that change nothing are named, and what cannot be started is refused.
+  job gpu.toml view --dry-run -p gpu --view x --retries 7 --array-limit 3 >/dev/null 2>said || return 1
+  expect_in "$(cat said)" '--retries changes nothing' '--view changes nothing' '--array-limit changes nothing' || return 1
+  expect_failure 1 job gpu.toml view -p gpu --export script.sh --program /
+  expect_in "$output" 'it is a folder; name a program' || return 1
+  expect_failure 1 job cpu.toml view -p cpu --memory-per-cpu 50 --export no/script.sh
+  expect_in "$output" "there is no folder" || return 1
+  [[ ! -e view ]] || { echo "a run directory is left"; return 1; }
 }
 refuses_a_container_that_does_not_see_its_files() {
   printf '%s\n' 'schema_version = 1' 'name = "boxes"' '[launch]' 'environment = "box"' '[[environments]]' 'name = "box"' \
