@@ -384,25 +384,23 @@ TEST_P(BadPlans, AreRefusedFromTheTask) {
 
 INSTANTIATE_TEST_SUITE_P(
     Spank, BadPlans,
-    ::testing::Values(BadPlan{"missing", "missing' does not exist"}, BadPlan{"truncated", "truncated:"},
-                      BadPlan{"nonsense", "nonsense:1:"}, BadPlan{"binary", "binary:"},
-                      BadPlan{"empty", "the file is empty"}, BadPlan{"other-toml", "other-toml"},
-                      BadPlan{"gap", "stage 1 starts at layer 4 but stage 0 ends at 3"},
-                      BadPlan{"directory", "directory' is not a regular file"},
-                      BadPlan{"fifo", "fifo' is not a regular file"},
-                      BadPlan{"gigabyte", "has 1073741824 bytes; the limit is 16777216; is it the right file?"},
-                      BadPlan{"deep", "deep:1:"}, BadPlan{"circle", "Too many levels of symbolic links"},
-                      BadPlan{"closed/plan.toml", "Permission denied"},
-                      BadPlan{"$(touch harm).toml", "$(touch harm).toml' does not exist"},
-                      BadPlan{"`touch harm`;touch harm", "does not exist"},
-                      BadPlan{"two\nlines", "two?lines' does not exist"},
-                      BadPlan{std::string(300, 'x'), "File name too long"},
-                      BadPlan{[] {
-                                std::string deep;
-                                for (int i = 0; i < 3000; ++i) deep += "d/";
-                                return deep;
-                              }(),
-                              "File name too long"}),
+    ::testing::Values(
+        BadPlan{"missing", "missing' does not exist"}, BadPlan{"truncated", "truncated:"},
+        BadPlan{"nonsense", "nonsense:1:"}, BadPlan{"binary", "binary:"}, BadPlan{"empty", "the file is empty"},
+        BadPlan{"other-toml", "other-toml"}, BadPlan{"gap", "stage 1 starts at layer 4 but stage 0 ends at 3"},
+        BadPlan{"directory", "directory' is not a regular file"}, BadPlan{"fifo", "fifo' is not a regular file"},
+        BadPlan{"gigabyte", "has 1073741824 bytes; the limit is 16777216; is it the right file?"},
+        BadPlan{"deep", "deep:1:"}, BadPlan{"circle", "Too many levels of symbolic links"},
+        BadPlan{"closed/plan.toml", "Permission denied"},
+        BadPlan{"$(touch harm).toml", "$(touch harm).toml' does not exist"},
+        BadPlan{"`touch harm`;touch harm", "does not exist"}, BadPlan{"two\nlines", "two?lines' does not exist"},
+        BadPlan{std::string(300, 'x'), "File name too long"},
+        BadPlan{[] {
+                  std::string deep;
+                  for (int i = 0; i < 3000; ++i) deep += "d/";
+                  return deep;
+                }(),
+                "File name too long"}),
     [](const auto& bad) {
       std::string name = bad.param.name.substr(0, 12);
       std::replace_if(
