@@ -275,6 +275,7 @@ class Table {
 }  // namespace sailor::hdf5
 
 /// A function object that returns a reference to a member: SAILOR_MEMBER(key.model).
-// NOLINTNEXTLINE(bugprone-macro-parentheses): the path is no expression
+// NOLINTBEGIN(bugprone-macro-parentheses): the path is no expression
 #define SAILOR_MEMBER(path) \
   [](auto& row) -> auto& { return row.path; }
+// NOLINTEND(bugprone-macro-parentheses)

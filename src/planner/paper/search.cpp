@@ -234,7 +234,7 @@ class PaperSearch {
       const int even = prices_.layers() / count;
       for (int s = 0, first = 0; s < count; ++s) {
         const int last = first + even + (s >= count - prices_.layers() % count ? 1 : 0);
-        column.stages.push_back({p, degree, Recompute::none, first, last});
+        column.stages.push_back({p, degree, {Recompute::none}, first, last});
         first = last;
       }
       solutions_.add({.groups = {{.column = column, .count = 1}}}, {{0, 1, request_.job.global_batch / micro_batch}});

@@ -296,7 +296,7 @@ Result<void> remove_checkpoint(const fs::path& checkpoint) {
 }
 
 Result<void> remove_interrupted(const fs::path& folder, const std::function<bool(std::string_view token)>& is_own) {
-  constexpr std::int64_t day = 24 * 60 * 60;
+  constexpr std::int64_t day = std::int64_t{24} * 60 * 60;
   std::vector<fs::path> found;
   std::error_code code;
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
