@@ -44,7 +44,7 @@ bool reader_has_gone(const std::error_code& code) { return code.value() == EPIPE
 int finish_output(const std::string& program, int status) {
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) return status;
-  // Of what failed before, the reason is no longer known.
+  // The reason of an earlier failure is no longer in errno.
   const std::error_code code(flushed ? EIO : errno, std::generic_category());
   if (!reader_has_gone(code))
     say(fmt::format("{}: error: cannot write to standard output: {}\n", program,
@@ -59,7 +59,7 @@ int guarded(const std::string& program, const std::function<int()>& body) {
   try {
     return finish_output(program, body());
   } catch (const std::system_error& error) {
-    // What fmt::print says: it only knows a stream.
+    // fmt::print says this of any stream, and programs print to standard output only.
     const bool of_output = std::string_view(error.what()).starts_with("cannot write to file");
     if (!reader_has_gone(error.code()))
       say(fmt::format("{}: error: {}\n", program,

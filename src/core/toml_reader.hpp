@@ -123,7 +123,7 @@ class TomlTable {
   std::string path_;            // "stages[2]", for messages
 };
 
-/// What a file describes, for those that users give in place of another.
+/// The kinds of files that users give in place of another.
 enum class TomlKind { plan, cluster, model, gpu_catalogue, framework, site, profile, experiment, cases, node_facts };
 
 class TomlDocument {

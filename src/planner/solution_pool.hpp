@@ -72,8 +72,8 @@ inline constexpr double usual_above_events = 1.1;
 double score_of(Objective objective, Seconds time, Usd cost);
 
 /// The search uses the closed form (best()); limits and printed plans (printed(), front()) use the event-driven time.
-/// That is computed only for plans that may be among the best by the least that it may be: closed form over
-/// most_above_event_driven, the largest factor that any plan has shown.
+/// A plan's is computed only where the least that it may be (the closed form over most_above_event_driven, the largest
+/// factor that any plan has shown) could put it among the best.
 class SolutionPool {
  public:
   /// Keeps the best plan of each of the best `most` kinds by the closed form and, by the event-driven time, of each of
