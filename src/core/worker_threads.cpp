@@ -17,9 +17,21 @@ WorkerThreads::~WorkerThreads() {
   wake_.notify_all();
 }
 
-void WorkerThreads::start(std::size_t count) {
-  for (std::size_t thread = threads_.size() + 1; thread < std::min(size_, count); ++thread)
+/// As many threads as there are pieces to do, up to size(), and the caller's is one of them.
+void WorkerThreads::start() {
+  std::size_t pieces = running_;
+  for (const Loop* loop : loops_) pieces += loop->count - loop->next;
+  while (threads_.size() + 1 < std::min(size_, pieces)) {
+    const std::size_t thread = threads_.size() + 1;
     threads_.emplace_back([this, thread] { serve(thread); });
+  }
+}
+
+std::size_t WorkerThreads::this_thread() const {
+  const auto found = std::find_if(threads_.begin(), threads_.end(), [](const std::jthread& thread) {
+    return thread.get_id() == std::this_thread::get_id();
+  });
+  return found == threads_.end() ? 0 : static_cast<std::size_t>(found - threads_.begin()) + 1;
 }
 
 void WorkerThreads::for_each(std::size_t count, const Work& work) {
@@ -27,45 +39,48 @@ void WorkerThreads::for_each(std::size_t count, const Work& work) {
     for (std::size_t i = 0; i < count; ++i) work(i, 0);
     return;
   }
-  start(count);
+  Loop loop{.work = &work, .count = count};
+  loop.failures.resize(count);
   std::unique_lock lock(mutex_);
-  work_ = &work;
-  count_ = count;
-  next_ = 0;
-  failures_.assign(count, nullptr);
+  loops_.push_back(&loop);
+  start();
   wake_.notify_all();
-  take_all(0, lock);
-  done_.wait(lock, [&] { return running_ == 0; });
-  work_ = nullptr;
-  for (const std::exception_ptr& failure : failures_)
+  take_all(loop, this_thread(), lock);
+  done_.wait(lock, [&] { return loop.running == 0; });
+  for (const std::exception_ptr& failure : loop.failures)
     if (failure) std::rethrow_exception(failure);
 }
 
 void WorkerThreads::serve(std::size_t thread) {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return ends_ || (work_ != nullptr && next_ < count_); });
+    wake_.wait(lock, [&] { return ends_ || !loops_.empty(); });
     if (ends_) return;
-    take_all(thread, lock);
+    take_all(*loops_.front(), thread, lock);
   }
 }
 
-void WorkerThreads::take_all(std::size_t thread, std::unique_lock<std::mutex>& lock) {
-  while (next_ < count_) {
-    const std::size_t index = next_++;
+void WorkerThreads::take_all(Loop& loop, std::size_t thread, std::unique_lock<std::mutex>& lock) {
+  while (loop.next < loop.count) {
+    const std::size_t index = loop.next++;
+    if (loop.next == loop.count) std::erase(loops_, &loop);
+    ++loop.running;
     ++running_;
     lock.unlock();
     std::exception_ptr failure;
     try {
-      (*work_)(index, thread);
+      (*loop.work)(index, thread);
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
-    failures_[index] = failure;
     --running_;
+    loop.failures[index] = failure;
+    if (--loop.running == 0 && loop.next == loop.count) {
+      done_.notify_all();
+      return;
+    }
   }
-  if (running_ == 0) done_.notify_all();
 }
 
 }  // namespace sailor

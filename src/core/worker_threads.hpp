@@ -22,26 +22,32 @@ class WorkerThreads {
 
   [[nodiscard]] std::size_t size() const { return size_; }
   /// Calls work(index, thread) for every index below `count`, once each, on any thread (below size()) and in any order.
-  /// No more threads than the largest `count` are started. Returns when all are done. Of several exceptions, that of
-  /// the lowest index is rethrown. One caller at a time.
+  /// Returns when all are done. Of several exceptions, that of the lowest index is rethrown. A piece of work may itself
+  /// call it: threads that have nothing else to do then help with its pieces, and `thread` may be that of a piece that
+  /// waits for them.
   using Work = std::function<void(std::size_t index, std::size_t thread)>;
   void for_each(std::size_t count, const Work& work);
 
  private:
-  void start(std::size_t count);
+  struct Loop {
+    const Work* work = nullptr;
+    std::size_t count = 0;
+    std::size_t next = 0;
+    std::size_t running = 0;
+    std::vector<std::exception_ptr> failures{};  ///< by index
+  };
+  void start();
   void serve(std::size_t thread);
-  void take_all(std::size_t thread, std::unique_lock<std::mutex>& lock);
+  void take_all(Loop& loop, std::size_t thread, std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] std::size_t this_thread() const;
 
   std::size_t size_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable done_;
-  const Work* work_ = nullptr;
-  std::size_t count_ = 0;
-  std::size_t next_ = 0;
-  std::size_t running_ = 0;
+  std::vector<Loop*> loops_;  // with pieces that nobody has begun, the oldest first
+  std::size_t running_ = 0;   // pieces, of all loops
   bool ends_ = false;
-  std::vector<std::exception_ptr> failures_;  // by index
   std::vector<std::jthread> threads_;
 };
 

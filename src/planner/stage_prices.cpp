@@ -199,8 +199,8 @@ double StagePrices::reduction(std::size_t from, std::size_t to, int ranks, int r
   return least + (rate > 0.0 ? amount / rate : 0.0);
 }
 
-std::size_t StagePrices::SumKeyHash::operator()(const SumKey& key) const {
-  std::uint64_t mixed = key.pools * 0x9e3779b97f4a7c15ULL ^ key.replicas;
+std::size_t ReductionKeyHash::operator()(const ReductionKey& key) const {
+  std::uint64_t mixed = key.where * 0x9e3779b97f4a7c15ULL ^ key.ranks;
   mixed = (mixed ^ mixed >> 32) * 0xff51afd7ed558ccdULL ^ std::bit_cast<std::uint64_t>(key.amount);
   mixed *= 0xc4ceb9fe1a85ec53ULL;
   return mixed ^ mixed >> 32;
@@ -208,16 +208,32 @@ std::size_t StagePrices::SumKeyHash::operator()(const SumKey& key) const {
 
 double StagePrices::min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
                                   double amount) {
+  const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const auto [entry, is_new] = min_reductions_.try_emplace(
+      {wide(from) << 32 | wide(to), wide(replicas) << 32 | wide(tensor_parallel) << 16 | wide(node), amount}, infinity);
+  if (is_new) entry->second = price_min_reduction(from, to, tensor_parallel, replicas, node, amount);
+  return entry->second;
+}
+
+double StagePrices::min_reduction(std::size_t pool, int tensor_parallel, int replicas, double amount) {
+  const auto [entry, is_new] = min_reductions_with_any_.try_emplace(
+      {pool, static_cast<std::uint64_t>(replicas) << 32 | static_cast<std::uint64_t>(tensor_parallel), amount},
+      infinity);
+  if (!is_new) return entry->second;
+  for (std::size_t other = 0; other < space_.pools.size(); ++other) {
+    const int node = std::max(space_.pools[pool].largest_node(), space_.pools[other].largest_node());
+    entry->second = std::min({entry->second, price_min_reduction(pool, other, tensor_parallel, replicas, node, amount),
+                              price_min_reduction(other, pool, tensor_parallel, replicas, node, amount)});
+  }
+  return entry->second;
+}
+
+double StagePrices::price_min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
+                                        double amount) {
   // Replicas of experts and of other layers differ, and lie elsewhere; sharding groups exchange within and between
   // them.
-  if (space_.is_grouped()) return 0.0;
-  if (replicas < 2 || amount <= 0.0) return 0.0;
-  const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const SumKey key{wide(from) << 32 | wide(to), wide(replicas) << 32 | wide(tensor_parallel) << 16 | wide(node),
-                   amount};
-  const auto [entry, is_new] = min_reductions_.try_emplace(key, infinity);
-  double& least = entry->second;
-  if (!is_new) return least;
+  if (space_.is_grouped() || replicas < 2 || amount <= 0.0) return 0.0;
+  double least = infinity;
   // `ranks` groups on the node that has most of them, where `busy` ranks compute.
   for (int ranks = 1; ranks <= std::min(std::max(1, node / tensor_parallel), replicas); ++ranks) {
     int before = 0;

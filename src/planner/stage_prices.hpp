@@ -79,6 +79,17 @@ std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simula
 /// Bytes per parameter that replicas exchange at the end of an iteration, under the sharding of the space with least.
 double min_exchanged(const SearchSpace& space, const simulator::StateBytes& state);
 
+/// Hashable key of the time of a reduction: its bytes, and two numbers of what else it depends on.
+struct ReductionKey {
+  std::uint64_t where = 0;
+  std::uint64_t ranks = 0;
+  double amount = 0.0;
+  bool operator==(const ReductionKey&) const = default;
+};
+struct ReductionKeyHash {
+  std::size_t operator()(const ReductionKey& key) const;
+};
+
 /// Caches what it looked up; for one thread at a time. The arguments must outlive it. Where a pool has devices of
 /// several zones, messages and reductions take what they take between those two zones that are quickest.
 class StagePrices {
@@ -97,6 +108,11 @@ class StagePrices {
   /// Min of reduction() over two pools, wherever the replicas (groups of this degree) are on nodes of up to `node`
   /// devices and whatever else computes there: on published links more all-reduces at once may take less time.
   double min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node, double amount);
+  /// The least of it over a pool and any other, whichever comes first. Infinite where no link is known.
+  double min_reduction(std::size_t pool, int tensor_parallel, int replicas, double amount);
+  /// min_reduction() between two pools, not remembered.
+  double price_min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
+                             double amount);
 
   /// Memory of a stage of layers [first, last) without its activations and the process itself.
   [[nodiscard]] double states(const StageTable& table, int first, int last, const Sharing& sharing) const;
@@ -132,15 +148,6 @@ class StagePrices {
   struct KeyHash {
     std::size_t operator()(std::uint64_t key) const { return std::hash<std::uint64_t>()(key * 0x9e3779b97f4a7c15ULL); }
   };
-  struct SumKey {
-    std::uint64_t pools = 0;
-    std::uint64_t replicas = 0;
-    double amount = 0.0;
-    bool operator==(const SumKey&) const = default;
-  };
-  struct SumKeyHash {
-    std::size_t operator()(const SumKey& key) const;
-  };
   /// Adds the messages of context and expert parallelism to a table's times. False if no link is known.
   bool add_exchanges(simulator::LayerTable& layers, std::size_t type, int tensor_parallel, int node);
   /// Calls `use(a, b)` with the places that a message or reduction between two pools may lie at.
@@ -163,7 +170,8 @@ class StagePrices {
   std::vector<double> summed_;               // gradients of layers [0, i), of all ranks of a group together
   std::unordered_map<std::uint64_t, std::unique_ptr<StageTable>, KeyHash> tables_;
   std::unordered_map<std::uint64_t, BoundaryCost, KeyHash> boundaries_;
-  std::unordered_map<SumKey, double, SumKeyHash> min_reductions_;
+  std::unordered_map<ReductionKey, double, ReductionKeyHash> min_reductions_;
+  std::unordered_map<ReductionKey, double, ReductionKeyHash> min_reductions_with_any_;
 };
 
 }  // namespace sailor::planner

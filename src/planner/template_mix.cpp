@@ -212,16 +212,8 @@ void divide_into_chunks(Pipeline& pipeline, const SearchSpace& space, const std:
 double min_reduction(StagePrices& prices, const PipelineTemplate& column, int pipelines) {
   if (pipelines < 2 || prices.env().framework.overlaps_reduction) return 0.0;
   const TemplateStage& first = column.stages.front();
-  const DevicePool& pool = prices.space().pools[first.pool];
   const double amount = prices.summed(first.first, first.last, first.tensor_parallel);
-  double least = infinity;
-  for (std::size_t other = 0; other < prices.space().pools.size(); ++other) {
-    const int node = std::max(pool.largest_node(), prices.space().pools[other].largest_node());
-    const auto over = [&](std::size_t from, std::size_t to) {
-      return prices.min_reduction(from, to, first.tensor_parallel, pipelines, node, amount);
-    };
-    least = std::min({least, over(first.pool, other), over(other, first.pool)});
-  }
+  const double least = prices.min_reduction(first.pool, first.tensor_parallel, pipelines, amount);
   return least < infinity ? least : 0.0;
 }
 

@@ -49,7 +49,7 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
   const double turns = static_cast<double>(larger) / pairs;
   const Bytes part = message / (how == StageMessages::pieces ? senders : larger);
   Seconds time;
-  if (const ZoneLink* link = usable_link(places[from], places[to], reach == Reach::node)) {  // all pairs share it
+  if (const ZoneLink* link = usable_link(from, to, reach)) {  // all pairs share it
     const Bytes all = message * crossing_copies(how, senders, receivers);
     time = link->latency * turns + all / *link->bandwidth;
     if (const SwitchLink* across = switch_link(from, to, reach))  // each pair has one of its own

@@ -34,9 +34,7 @@ std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& 
 constexpr Seconds assumed_latency{5e-6};  // of a network of a cluster, and more than NVLink's
 constexpr double assumed_error = 0.5;     // of an estimated link, as a share
 
-LinkTime unmeasured(bool is_estimated) {
-  return is_estimated ? LinkTime{.time = {}, .error = assumed_error, .origin = Origin::estimated} : LinkTime{};
-}
+LinkTime estimated_time(Seconds time) { return {.time = time, .error = assumed_error, .origin = Origin::estimated}; }
 
 }  // namespace
 
@@ -133,12 +131,15 @@ const SwitchLink* PriceList::switch_link(std::uint32_t from, std::uint32_t to, R
   return reach == Reach::across && places[from].zone == places[to].zone ? &*env.cluster->across_switches : nullptr;
 }
 
-const ZoneLink* PriceList::usable_link(const Place& from, const Place& to, bool one_node) const {
-  if (env.cluster == nullptr || one_node) return nullptr;
+const ZoneLink* PriceList::usable_link(std::uint32_t from, std::uint32_t to, Reach reach) {
+  if (env.cluster == nullptr || reach == Reach::node) return nullptr;
+  const auto [known, is_new] = links_.try_emplace(std::uint64_t{from} << 32 | to, nullptr);
+  if (!is_new) return known->second;
+  const std::string& a = places[from].zone;
+  const std::string& b = places[to].zone;
   for (const ZoneLink& link : env.cluster->links)
-    if (link.bandwidth &&
-        ((link.from == from.zone && link.to == to.zone) || (link.from == to.zone && link.to == from.zone)))
-      return &link;
+    if (link.bandwidth && ((link.from == a && link.to == b) || (link.from == b && link.to == a)))
+      return known->second = &link;
   return nullptr;
 }
 
@@ -222,35 +223,29 @@ void PriceList::find(Route<Measured>& route, const Place& from, const Place& to,
 
 Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, Reach reach,
                                       Bytes message) {
+  const SwitchLink* across = switch_link(from, to, reach);
+  const auto over = [&](const ZoneLink& link) { return link.latency + message / *link.bandwidth; };
+  const auto through_switches = [&](LinkTime time) {
+    if (across != nullptr) time.time = std::max(time.time, across->latency + message / across->bandwidth);
+    return time;
+  };
+  if (const ZoneLink* link = usable_link(from, to, reach)) return through_switches({.time = over(*link)});
   const bool one_node = reach == Reach::node;
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const PriceKey key{u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), 0};
-  auto known = sends_.find(key);
-  if (known == sends_.end()) {
+  const auto [known, is_new] =
+      sends_.try_emplace({u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), 0});
+  auto& [measured, estimated, missing] = known->second;
+  if (is_new) {
     const Place& sender = places[from];
     const Place& receiver = places[to];
-    Route<Profile::SendRoute> route{.link = usable_link(sender, receiver, one_node)};
-    if (route.link == nullptr)
-      find(route, sender, receiver, one_node, [&] {
-        return env.profile.send_route({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
-                                      {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
-                                      one_node ? LinkScope::intra_node : LinkScope::inter_node);
-      });
-    known = sends_.emplace(key, std::move(route)).first;
+    find(known->second, sender, receiver, one_node, [&] {
+      return env.profile.send_route({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
+                                    {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
+                                    one_node ? LinkScope::intra_node : LinkScope::inter_node);
+    });
   }
-  const auto& [stated, measured, estimated, missing] = known->second;
   if (missing) return fail(*missing);
-  LinkTime time;
-  if (measured) {
-    time = measured->time(message);
-  } else {
-    const ZoneLink& link = estimated ? *estimated : *stated;
-    time = unmeasured(estimated.has_value());
-    time.time = link.latency + message / *link.bandwidth;
-  }
-  if (const SwitchLink* across = switch_link(from, to, reach))
-    time.time = std::max(time.time, across->latency + message / across->bandwidth);
-  return time;
+  return through_switches(measured ? measured->time(message) : estimated_time(over(*estimated)));
 }
 
 namespace {
@@ -264,35 +259,30 @@ Seconds ring_time(Seconds latency, BytesPerSecond bandwidth, int replicas, Bytes
 
 Result<LinkTime> PriceList::all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
                                             Reach reach, Bytes message) {
+  const SwitchLink* across = switch_link(from, to, reach);
+  const auto through_switches = [&](LinkTime time) {  // every step waits for the slowest link
+    if (across != nullptr)
+      time.time = std::max(time.time, ring_time(across->latency, across->bandwidth, replicas, message));
+    return time;
+  };
+  const auto over = [&](const ZoneLink& link) { return ring_time(link.latency, *link.bandwidth, replicas, message); };
+  if (const ZoneLink* link = usable_link(from, to, reach)) return through_switches({.time = over(*link)});
   const bool one_node = reach == Reach::node;
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const PriceKey key{u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node), 0};
-  auto known = reduces_.find(key);
-  if (known == reduces_.end()) {
+  const auto [known, is_new] = reduces_.try_emplace(
+      {u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node), 0});
+  auto& [measured, estimated, missing] = known->second;
+  if (is_new) {
     const Place& a = places[from];
     const Place& b = places[to];
-    Route<Profile::AllReduceRoute> route{.link = usable_link(a, b, one_node)};
-    if (route.link == nullptr)
-      find(route, a, b, one_node, [&] {
-        return env.profile.all_reduce_route({.gpu = a.gpu, .zone = a.zone, .ranks = ranks},
-                                            {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
-                                            one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, rings);
-      });
-    known = reduces_.emplace(key, std::move(route)).first;
+    find(known->second, a, b, one_node, [&] {
+      return env.profile.all_reduce_route({.gpu = a.gpu, .zone = a.zone, .ranks = ranks},
+                                          {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
+                                          one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, rings);
+    });
   }
-  const auto& [stated, measured, estimated, missing] = known->second;
   if (missing) return fail(*missing);
-  LinkTime time;
-  if (measured) {
-    time = measured->time(message);
-  } else {
-    const ZoneLink& link = estimated ? *estimated : *stated;
-    time = unmeasured(estimated.has_value());
-    time.time = ring_time(link.latency, *link.bandwidth, replicas, message);
-  }
-  if (const SwitchLink* across = switch_link(from, to, reach))  // every step waits for the slowest link
-    time.time = std::max(time.time, ring_time(across->latency, across->bandwidth, replicas, message));
-  return time;
+  return through_switches(measured ? measured->time(message) : estimated_time(over(*estimated)));
 }
 
 }  // namespace sailor::simulator

@@ -122,8 +122,8 @@ struct PriceList {
   [[nodiscard]] const LayerCosts& layer_costs() const { return env.costs != nullptr ? *env.costs : *own_costs_; }
   /// The zone of a stage. A plan may name a zone or a partition; a cluster without zones is one place.
   [[nodiscard]] Result<std::string> zone_of(const Stage& stage) const;
-  /// The cluster's link with a bandwidth between nodes of these zones, which may be the same; null if there is none.
-  [[nodiscard]] const ZoneLink* usable_link(const Place& from, const Place& to, bool one_node) const;
+  /// The cluster's link with a bandwidth between nodes of two places, which may be in one zone; null if there is none.
+  const ZoneLink* usable_link(std::uint32_t from, std::uint32_t to, Reach reach);
   /// From the bandwidth that the site states between nodes, or that it or the devices have within one; nothing when
   /// neither is known, the zones are not joined, or estimates are refused.
   [[nodiscard]] std::optional<ZoneLink> estimated_link(const Place& from, const Place& to, bool one_node) const;
@@ -137,10 +137,10 @@ struct PriceList {
 
   std::optional<LayerCosts> own_costs_;
   std::unordered_map<PriceKey, std::unique_ptr<Result<LayerTable>>, PriceKeyHash> tables_;
-  /// How messages or all-reduces between two places are priced: by the cluster's link, or by measurements.
+  std::unordered_map<std::uint64_t, const ZoneLink*> links_;  ///< of usable_link(), by the two places
+  /// How messages or all-reduces between two places are priced where the cluster does not describe their link.
   template <class Measured>
   struct Route {
-    const ZoneLink* link = nullptr;
     std::optional<Measured> measured{};
     std::optional<ZoneLink> estimated{};
     std::optional<Error> missing{};  ///< why there is no price, kept because searches ask again and again

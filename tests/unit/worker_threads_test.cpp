@@ -49,6 +49,50 @@ TEST(WorkerThreads, PiecesAreDoneAtOnce) {
   });
 }
 
+TEST(WorkerThreads, PiecesMayHavePiecesOfTheirOwn) {
+  for (const int threads : {1, 2, 5}) {
+    WorkerThreads workers(threads);
+    std::vector<std::atomic<int>> done(12);
+    workers.for_each(4, [&](std::size_t i, std::size_t) {
+      workers.for_each(3, [&](std::size_t k, std::size_t thread) {
+        EXPECT_LT(thread, workers.size());
+        ++done[3 * i + k];
+      });
+      EXPECT_EQ(done[3 * i] + done[3 * i + 1] + done[3 * i + 2], 3);
+    });
+    for (const std::atomic<int>& times : done) EXPECT_EQ(times, 1);
+  }
+}
+
+TEST(WorkerThreads, ThoseThatAreDoneHelpWithThePiecesOfOthers) {
+  WorkerThreads workers(2);
+  std::atomic<int> waiting = 0;
+  workers.for_each(2, [&](std::size_t i, std::size_t) {
+    if (i == 1) return;
+    workers.for_each(2, [&](std::size_t, std::size_t) {  // neither ends before both have begun
+      ++waiting;
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (waiting < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      EXPECT_EQ(waiting, 2);
+    });
+  });
+}
+
+TEST(WorkerThreads, AFailureInsideAPieceIsThatOfThePiece) {
+  WorkerThreads workers(3);
+  std::atomic<int> failed = 0;
+  workers.for_each(2, [&](std::size_t, std::size_t) {
+    try {
+      workers.for_each(3, [](std::size_t k, std::size_t) {
+        if (k == 1) throw std::runtime_error("inside");
+      });
+    } catch (const std::runtime_error&) {
+      ++failed;
+    }
+  });
+  EXPECT_EQ(failed, 2);
+}
+
 TEST(WorkerThreads, TheFirstFailureIsThrownWhenAllHaveEnded) {
   for (const int threads : {2, 4}) {
     WorkerThreads workers(threads);

@@ -86,6 +86,7 @@ class Bounder {
     const PricingProblem& pricing = workers_.front()->pricing;
     for (std::size_t i = 1; i < (pricing.any_across() ? branches_at_once : 1); ++i)
       workers_.push_back(std::make_unique<Worker>(*workers_.front(), prices));
+    for (const auto& worker : workers_) worker->pricing.use_threads(threads_);
     max_devices_ = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices()));
     latest_ = most_above_event_driven * pricing.latest();  // the limits apply to the event-driven time
     for (const DevicePool& pool : space_.pools) cheapest_ = std::min(cheapest_, pool.price.value() / 3600.0);

@@ -12,6 +12,7 @@ namespace sailor::planner {
 namespace {
 
 constexpr double least_rate = 0.01;                     // of the fastest, that a pool's devices are taken to have
+constexpr std::size_t labels_at_once = 8;               // boxes: fixed, so that results do not depend on threads
 constexpr int few = 9;                                  // micro-batches of a pipeline
 constexpr int few_steps = 32;                           // of such numbers between two powers of two, at most
 constexpr int unlimited_micro_batches = 1'000'000'000;  // no pipeline has more
@@ -282,7 +283,8 @@ double PricingProblem::min_price_per_micro_batch(StageProgram& program) const {
   }
 }
 
-/// The most promising boxes are split until they are narrow.
+/// The most promising boxes are split until they are narrow. Labels price several at once, of which no other is more
+/// promising.
 double PricingProblem::longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                               ViolatedColumn& violated) {
   const int longest_first = branch.reduction_over > 0.0 ? longest_first_stage(branch) : 0;
@@ -290,11 +292,20 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
                      ? program.through_to(order_.passed_from(longest_first - 1, longest_first)) + branch.reduction_over
                      : 0.0;
   std::vector<Box> heap;
+  std::vector<Box> for_labels;
+  const auto put = [&](Box box) {
+    if (box.worth <= needed) return;
+    heap.push_back(std::move(box));
+    std::push_heap(heap.begin(), heap.end());
+  };
   const auto push = [&](Box box) {
     find_worth(program, box, deadline, branch, each, needed);
-    if (box.worth <= needed) return;
-    heap.push_back(box);
-    std::push_heap(heap.begin(), heap.end());
+    put(std::move(box));
+  };
+  const auto price_by_labels = [&] {
+    find_ready_worth(program, for_labels, deadline, branch, each, needed);
+    for (Box& box : for_labels) put(std::move(box));
+    for_labels.clear();
   };
   // Small numbers of micro-batches are told apart at once; for large ones, the slowest stage says how many there can
   // be.
@@ -302,12 +313,25 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
     max = min < few ? std::max(min, min * 5 / 4) : unlimited_micro_batches;
     push({.from = 0, .to = program.levels(), .min_micro_batches = min, .max_micro_batches = max});
   }
-  while (!heap.empty()) {
+  while (!heap.empty() || !for_labels.empty()) {
     if (stop_ && stop_()) break;
+    if (heap.empty() || for_labels.size() == labels_at_once) {
+      price_by_labels();
+      continue;
+    }
     std::pop_heap(heap.begin(), heap.end());
-    const Box top = heap.back();
+    Box top = std::move(heap.back());
     heap.pop_back();
+    if (top.quickest_of_one > 0.0) {
+      for_labels.push_back(std::move(top));
+      continue;
+    }
     if (is_narrow(program, top, deadline, 1.0)) {
+      if (!for_labels.empty()) {  // these may still be worth more
+        put(std::move(top));
+        price_by_labels();
+        continue;
+      }
       // With more micro-batches, stages have less time for their reductions.
       const double quickest = program.level(top.from);
       if (top.count > top.min_micro_batches && program.remember(limits(program, deadline - quickest * (top.count - 1),
@@ -361,7 +385,7 @@ PassDelay PricingProblem::delay_of(const StageProgram& program, const Branch& br
 // the slowest stage. For any weight w >= 0 its price is at least min(price + w S) - w S.
 void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
                                 double needed) {
-  box.worth = 0.0;
+  box.worth = box.quickest_of_one = 0.0;
   const int micro_batch = program.micro_batch();
   const PassDelay delay = delay_of(program, branch);
   // Seconds after the passes of a first stage until its reductions are done.
@@ -495,68 +519,109 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     is_sure = true;
   }
   box = evaluate(exact ? *solution : *quick, exact, box.limits);
-  if (label_work_left_ > 0 && exact && box.worth > needed)
-    find_ready_worth(program, box, deadline, branch, each, needed,
-                     std::max(min_through + min_taken, delay(min_through)));
+  if (label_work_left_ > 0 && exact) box.quickest_of_one = std::max(min_through + min_taken, delay(min_through));
+}
+
+const std::vector<ReadyMessages>& PricingProblem::messages(const StageProgram& program) {
+  std::vector<ReadyMessages>& all = messages_[&program];
+  if (!all.empty()) return all;
+  for (const StageCandidate& stage : program.candidates())
+    for (const StageCandidate& next : program.candidates()) {
+      const auto between = [&](bool one_node) {
+        return prices_.boundary(stage.pool, stage.tensor_parallel, next.pool, next.tensor_parallel,
+                                program.micro_batch(), one_node);
+      };
+      ReadyMessages& found = all.emplace_back(ReadyMessages{.far = between(false)});
+      if (stage.pool == next.pool && stage.tensor_parallel + next.tensor_parallel <= stage.node)
+        found.near = between(true);
+    }
+  return all;
 }
 
 // Inside a pool, devices and times of a pipeline do not depend on prices: an answer serves for all of them. Across
 // pools, each asks anew.
-void PricingProblem::find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch,
-                                      double each, double needed, double quickest_of_one) {
-  const auto sequences = [&](int count) {
-    const double done = quickest_of_one + program.level(box.from) * (count - 1);
+void PricingProblem::find_ready_worth(StageProgram& program, std::vector<Box>& boxes, double deadline,
+                                      const Branch& branch, double each, double needed) {
+  if (label_work_left_ == 0) {
+    for (Box& box : boxes) box.quickest_of_one = 0.0;
+    return;
+  }
+  const auto& candidates = program.candidates();
+  const auto sequences = [&](const Box& box, int count) {
+    const double done = box.quickest_of_one + program.level(box.from) * (count - 1);
     return static_cast<double>(count) * program.micro_batch() * until_deadline(done);
   };
-  const double max_price = (sequences(box.max_micro_batches) - each) / std::max(needed, 1e-300) * slack;
-  KnownReady& known = ready_[{&program, box.from, box.to, box.min_micro_batches, box.max_micro_batches}];
-  if (known.max_price < max_price || !program.inside()) {
+  struct Pending {
+    KnownReady* known;
+    ReadyQuestion question;
+  };
+  std::vector<Pending> pending;
+  std::vector<const KnownReady*> answers;
+  for (const Box& box : boxes) {
+    const double max_price = (sequences(box, box.max_micro_batches) - each) / std::max(needed, 1e-300) * slack;
+    KnownReady& known = ready_[{&program, box.from, box.to, box.min_micro_batches, box.max_micro_batches}];
+    answers.push_back(&known);
+    if (known.max_price >= max_price && program.inside()) continue;
+    const auto same =
+        std::find_if(pending.begin(), pending.end(), [&](const Pending& row) { return row.known == &known; });
+    if (same != pending.end()) {
+      same->question.max_price = known.max_price = std::max(known.max_price, max_price);
+      continue;
+    }
     const double quickest = program.level(box.from);
-    const auto& candidates = program.candidates();
     known.max_price = max_price;
-    known.answer = price_ready_pipelines(
-        {.program = program,
-         .furthest = limits(program, deadline - quickest * (box.min_micro_batches - 1), box.min_micro_batches, deadline,
-                            branch),
-         .slowest = program.level(box.to),
-         .round = quickest,
-         .min_micro_batches = box.min_micro_batches,
-         .max_micro_batches = box.max_micro_batches,
-         .in_flight = program.in_flight_at(box.to, box.min_micro_batches),
-         .deadline = deadline,
-         .step = step_ * deadline,
-         .max_price = max_price,
-         .price_step = program.inside() ? 0.0 : step_ * max_price,
-         .max_first_reduction = branch.reduction_up_to,
-         .crosses = branch.all_cross,
-         .delay = delay_of(program, branch),
-         .order = order_,
-         .reduction =
-             [&](std::size_t candidate, int first, int last, int devices) {
-               return reduction(candidates[candidate].pool, candidates[candidate].tensor_parallel, first, last,
-                                at(devices), branch);
-             },
-         .message =
-             [&](std::size_t candidate, std::size_t next, bool one_node) {
-               return prices_.boundary(candidates[candidate].pool, candidates[candidate].tensor_parallel,
-                                       candidates[next].pool, candidates[next].tensor_parallel, program.micro_batch(),
-                                       one_node);
-             }});
-    work_ += known.answer.work;
-    label_work_left_ -= std::min(label_work_left_, known.answer.work);
+    pending.push_back({.known = &known,
+                       .question = {.program = program,
+                                    .furthest = limits(program, deadline - quickest * (box.min_micro_batches - 1),
+                                                       box.min_micro_batches, deadline, branch),
+                                    .slowest = program.level(box.to),
+                                    .round = quickest,
+                                    .min_micro_batches = box.min_micro_batches,
+                                    .max_micro_batches = box.max_micro_batches,
+                                    .in_flight = program.in_flight_at(box.to, box.min_micro_batches),
+                                    .deadline = deadline,
+                                    .step = step_ * deadline,
+                                    .max_price = max_price,
+                                    .price_step = program.inside() ? 0.0 : step_ * max_price,
+                                    .max_first_reduction = branch.reduction_up_to,
+                                    .crosses = branch.all_cross,
+                                    .delay = delay_of(program, branch),
+                                    .order = order_,
+                                    .reduction =
+                                        [&](std::size_t candidate, int first, int last, int devices) {
+                                          return reduction(candidates[candidate].pool,
+                                                           candidates[candidate].tensor_parallel, first, last,
+                                                           at(devices), branch);
+                                        },
+                                    .messages = messages(program)}});
   }
-  if (!known.answer.complete) return;
-  Box best = box;
-  best.worth = 0.0;
-  for (const ReadyPipeline& pipeline : known.answer.pipelines) {
-    const double worth = (sequences(pipeline.count) - each) / pipeline.price;
-    if (worth <= std::max(needed, best.worth)) continue;
-    best.worth = worth;
-    best.count = pipeline.count;
-    best.sequences = sequences(pipeline.count);
-    best.stages = pipeline.stages;
+  const auto price = [&](std::size_t i, std::size_t) {
+    pending[i].known->answer = price_ready_pipelines(pending[i].question);
+  };
+  if (threads_ != nullptr)
+    threads_->for_each(pending.size(), price);
+  else
+    for (std::size_t i = 0; i < pending.size(); ++i) price(i, 0);
+  for (const Pending& row : pending) {
+    work_ += row.known->answer.work;
+    label_work_left_ -= std::min(label_work_left_, row.known->answer.work);
   }
-  if (best.worth < box.worth) box = std::move(best);
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    Box& box = boxes[i];
+    Box best = box;
+    best.worth = best.quickest_of_one = 0.0;
+    const ReadyAnswer& answer = answers[i]->answer;
+    for (const ReadyPipeline& pipeline : answer.pipelines) {
+      const double worth = (sequences(box, pipeline.count) - each) / pipeline.price;
+      if (worth <= std::max(needed, best.worth)) continue;
+      best.worth = worth;
+      best.count = pipeline.count;
+      best.sequences = sequences(box, pipeline.count);
+      best.stages = pipeline.stages;
+    }
+    box.quickest_of_one = 0.0;
+    if (answer.complete && best.worth < box.worth) box = std::move(best);
+  }
 }
 
 // The passes of a stage of layers [first, last) end no earlier than its pipeline has got the last micro-batch to the

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/worker_threads.hpp"
 #include "planner/bound/bound.hpp"
 #include "planner/bound/ready_labels.hpp"
 #include "planner/bound/stages.hpp"
@@ -119,6 +120,8 @@ class PricingProblem {
   /// From now on, pipelines of two stages or more are priced by labels, too (ready_labels.hpp), as long as that takes
   /// no more than so much work.
   void use_labels(std::uint64_t max_work) { label_work_left_ = max_work; }
+  /// From now on, labels price several boxes at once with these threads.
+  void use_threads(WorkerThreads& threads) { threads_ = &threads; }
   /// Whether stages hold several ranges of layers (interleaved schedule): then only interleaved_prices() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
   /// Prices of devices, by pool, at which no interleaved pipeline processes more sequences by the deadline than its
@@ -190,6 +193,8 @@ class PricingProblem {
     std::size_t candidate = 0;
     int last = 0;
     std::vector<TemplateStage> stages{};  // of the best pipeline, if labels found it
+    /// Min seconds until a pipeline of one micro-batch is done, if labels have yet to price the box; else 0.
+    double quickest_of_one = 0.0;
     bool operator<(const Box& other) const { return worth < other.worth; }
   };
 
@@ -209,10 +214,11 @@ class PricingProblem {
   double longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                 ViolatedColumn& violated);
   void find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each, double needed);
-  /// Lowers the worth of a box to that of pipelines with time for the reductions of all stages.
-  /// `quickest_of_one`: min seconds until a pipeline of one micro-batch is done.
-  void find_ready_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
-                        double needed, double quickest_of_one);
+  /// Lowers the worth of boxes to that of pipelines with time for the reductions of all stages.
+  void find_ready_worth(StageProgram& program, std::vector<Box>& boxes, double deadline, const Branch& branch,
+                        double each, double needed);
+  /// Messages between the stages of a program.
+  const std::vector<ReadyMessages>& messages(const StageProgram& program);
   /// Min price per sequence of the devices' seconds of pipelines that may have every layer in another pool and whose
   /// devices never wait; infinite if there is none.
   [[nodiscard]] double fluid_price(const std::vector<double>& device_price) const;
@@ -294,6 +300,9 @@ class PricingProblem {
   };
   /// By program, levels of the slowest stage, and numbers of micro-batches.
   std::map<std::tuple<const StageProgram*, int, int, int, int>, KnownReady> ready_;
+  std::map<const StageProgram*, std::vector<ReadyMessages>> messages_;
+  std::mutex prices_mutex_;  ///< of reductions that are not yet known
+  WorkerThreads* threads_ = nullptr;
   std::uint64_t work_ = 0;
 };
 

@@ -103,6 +103,7 @@ double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int firs
                   at(rings)];
   double time = known.load(std::memory_order_relaxed);
   if (time < 0.0) {
+    const std::scoped_lock lock(prices_mutex_);
     time = reduction_of(pool, tensor_parallel, rings, distinct_amounts_[amount], branch);
     known.store(time, std::memory_order_relaxed);
   }
@@ -119,6 +120,7 @@ double PricingProblem::linked_reduction(std::size_t pool, int tensor_parallel, s
       reductions_here_->linked[(pool * degrees_.size() + index) * distinct_amounts_.size() + amount];
   double time = known.load(std::memory_order_relaxed);
   if (time >= 0.0) return time;
+  const std::scoped_lock lock(prices_mutex_);
   const int node = space_.pools[pool].largest_node();
   time = infinity;
   for (const int degree : degrees_) {

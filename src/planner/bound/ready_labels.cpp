@@ -101,23 +101,12 @@ class ReadyLabels {
     return known;
   }
 
-  struct Messages {
-    BoundaryCost near;
-    BoundaryCost far;
-  };
-
   void find_messages() {
     min_message_to_.assign(candidates_.size(), infinity);
     for (std::size_t o = 0; o < candidates_.size(); ++o)
       for (std::size_t next = 0; next < candidates_.size(); ++next) {
-        const StageCandidate& candidate = candidates_[o];
-        const StageCandidate& other = candidates_[next];
-        const bool one_node =
-            candidate.pool == other.pool && candidate.tensor_parallel + other.tensor_parallel <= candidate.node;
-        const Messages found{.near = one_node ? question_.message(o, next, true) : BoundaryCost{infinity, infinity},
-                             .far = question_.message(o, next, false)};
-        messages_.push_back(found);
-        for (const double seconds : {found.near.both(), found.far.both()}) {
+        const auto& [near, far] = question_.messages[o * candidates_.size() + next];
+        for (const double seconds : {near.both(), far.both()}) {
           if (seconds == infinity) continue;
           longest_message_ = std::max(longest_message_, seconds);
           min_message_to_[next] = std::min(min_message_to_[next], seconds);
@@ -199,7 +188,7 @@ class ReadyLabels {
         add_stages(behind, o, {0.0, 0.0}, degree);
         continue;
       }
-      const auto& [near, far] = messages_[o * candidates_.size() + next.candidate];
+      const auto& [near, far] = question_.messages[o * candidates_.size() + next.candidate];
       if (far.both() < infinity && far.both() <= most) add_stages(behind, o, far, degree);
       if (near.both() < infinity && near.both() <= most && behind.on_node + degree <= candidates_[o].node)
         add_stages(behind, o, near, behind.on_node + degree);
@@ -304,7 +293,6 @@ class ReadyLabels {
   int node_ = 1;
   std::vector<double> price_;  // by candidate
   double min_device_price_ = infinity;
-  std::vector<Messages> messages_;  // at candidate x candidates + candidate of the next stage
   double longest_message_ = 0.0;
   std::vector<double> min_message_to_;  // by candidate
   static constexpr std::array weights{0.0, 0.7, 1.5, 3.0};

@@ -23,6 +23,12 @@ struct PassDelay {
   }
 };
 
+/// Min times of a message from a stage to the next one and its gradient back.
+struct ReadyMessages {
+  BoundaryCost near{infinity, infinity};  ///< inside a node; infinite where the two stages do not fit in one
+  BoundaryCost far;                       ///< between nodes
+};
+
 /// The pipelines that are asked for. Times in seconds.
 struct ReadyQuestion {
   const StageProgram& program;
@@ -40,10 +46,10 @@ struct ReadyQuestion {
   bool crosses = false;  ///< only pipelines with devices of two pools or more
   PassDelay delay;
   ReductionOrder order;
-  /// Min time of the reductions of a stage on a node of which it and the next stages take so many devices.
+  /// Min time of the reductions of a stage on a node of which it and the next stages take so many devices. Called by
+  /// several threads at once if several questions are answered at once.
   std::function<double(std::size_t candidate, int first, int last, int devices)> reduction;
-  /// Min time of a message from a stage to the next one and its gradient back, inside a node or between nodes.
-  std::function<BoundaryCost(std::size_t candidate, std::size_t next, bool one_node)> message;
+  const std::vector<ReadyMessages>& messages;  ///< at candidate x candidates + candidate of the next stage
 };
 
 struct ReadyPipeline {

@@ -16,7 +16,7 @@ double PaperReductions::over(std::size_t a, std::size_t b, int tensor_parallel, 
                              bool alone) {
   const int most = std::max(largest_[a], largest_[b]);
   if (!alone || largest_[a] != prices_.space().pools[a].largest_node())
-    return prices_.min_reduction(a, b, tensor_parallel, replicas, most, amount);
+    return prices_.price_min_reduction(a, b, tensor_parallel, replicas, most, amount);
   // The groups fill one node after the other, the largest first.
   const int ranks = std::min(replicas, most / tensor_parallel);
   const bool one_node = ranks == replicas;
@@ -37,10 +37,15 @@ double PaperReductions::mixed(std::size_t a, std::size_t b, int tensor_parallel,
 double PaperReductions::with(std::size_t pool, int tensor_parallel, int replicas, double amount, bool may_be_alike,
                              bool alone) {
   if (replicas < 2 || amount <= 0.0) return 0.0;
+  const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const auto [known, is_new] = known_.try_emplace(
+      {wide(pool) << 2 | wide(may_be_alike) << 1 | wide(alone), wide(replicas) << 32 | wide(tensor_parallel), amount},
+      0.0);
+  if (!is_new) return known->second;
   double least = may_be_alike ? alike(pool, tensor_parallel, replicas, amount, alone) : infinity;
   for (std::size_t q = 0; q < largest_.size(); ++q)
     if (q != pool) least = std::min(least, mixed(pool, q, tensor_parallel, replicas, amount));
-  return least;
+  return known->second = least;
 }
 
 }  // namespace sailor::planner

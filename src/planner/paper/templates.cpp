@@ -204,13 +204,11 @@ double PaperStages::sum_with(std::size_t stage, std::size_t candidate, int pipel
 }
 
 double PaperStages::tail(std::size_t stage, std::size_t candidate, int pipelines) {
-  const auto [entry, is_new] = tails_.try_emplace({stage, candidate, pipelines}, 0.0);
-  if (!is_new) return entry->second;
   double tail = update(stage, candidate) - early_[stage] + sum_with(stage, candidate, pipelines);
   const auto [pool, degree, price] = candidates_[candidate];
   if (stage == 0 || stage + 1 == at(kind_.stages))
     tail += reductions_of_.with(pool, degree, 2 * pipelines, tied_ / degree, true, false);
-  return entry->second = tail;
+  return tail;
 }
 
 double PaperStages::alike_tail(std::size_t stage, std::size_t candidate, int pipelines) {

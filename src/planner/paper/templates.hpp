@@ -6,9 +6,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -79,6 +79,7 @@ class PaperReductions {
 
   StagePrices& prices_;
   std::vector<int> largest_;
+  std::unordered_map<ReductionKey, double, ReductionKeyHash> known_;  ///< of with()
 };
 
 /// The candidates, times and boundaries of the stages of one kind.
@@ -154,7 +155,6 @@ class PaperStages {
   double min_round_ = 0.0;
   double min_price_ = infinity;
   int min_devices_ = 0;
-  std::map<std::tuple<std::size_t, std::size_t, int>, double> tails_;
 };
 
 }  // namespace sailor::planner
