@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """How much better could a plan be than the one that sailor-plan finds?
 
-Usage: experiments/planner_gaps.py [--prove] [--jobs N] [--only TEXT] [PROGRAM]
+Usage: experiments/planner_gaps.py [--prove] [--jobs N] [--threads N] [--only TEXT] [PROGRAM]
 
 Plans for experiments/clusters (in fp16) and for the inputs of figures 7, 8b, 10 and 11 of the Sailor paper, which are
 in experiments/fig*.toml, with Megatron-DeepSpeed and by the closed form. Prints for each the plan's score, by how much
 the bound says that a plan could be better, how many plans the search looked at, and seconds; --prove: once more with
-sailor-plan --prove. TEXT: only inputs whose name contains it. PROGRAM: sailor-plan [that of $PATH, else of build/bin]; profile: the
+sailor-plan --prove. N jobs at a time [as many as there are cores], each with N threads [1].
+TEXT: only inputs whose name contains it. PROGRAM: sailor-plan [that of $PATH, else of build/bin]; profile: the
 published figures.
 """
 import argparse
@@ -59,11 +60,11 @@ def inputs(folder):
     yield from figure_inputs(folder)
 
 
-def search(program, arguments, prove):
+def search(program, arguments, prove, threads):
     """Score of the best plan, gap (None: no bound), number of plans looked at, seconds."""
     start = time.perf_counter()
     done = subprocess.run([program, *arguments, "--framework", "megatron-deepspeed", "--profile", "published", "--threads",
-                           "1", "--top", "1", "--format", "json", *(["--prove"] if prove else [])], capture_output=True, text=True)
+                           str(threads), "--top", "1", "--format", "json", *(["--prove"] if prove else [])], capture_output=True, text=True)
     seconds = time.perf_counter() - start
     if done.returncode != 0:
         raise RuntimeError(f"{program} {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}")
@@ -78,13 +79,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prove", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
+    parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("program", nargs="?", default=shutil.which("sailor-plan") or str(HERE.parent / "build/bin/sailor-plan"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         chosen = [(name, arguments) for name, arguments in inputs(pathlib.Path(scratch)) if options.only in name]
         efforts = [False, True] if options.prove else [False]
-        work = [(name, [pool.submit(search, options.program, arguments, prove) for prove in efforts]) for name, arguments in chosen]
+        work = [(name, [pool.submit(search, options.program, arguments, prove, options.threads) for prove in efforts]) for name, arguments in chosen]
         for name, runs in work:
             answers = [run.result() for run in runs]
             print(f"{name:56}", *(f"{score:>14} {'none' if gap is None else format(gap, '.1%'):>7} {plans:>9} plans {seconds:5.0f} s"

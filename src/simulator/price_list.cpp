@@ -209,6 +209,16 @@ Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Pipeline& 
   return &**entry;
 }
 
+template <class Measured>
+LinkTime PriceList::Route<Measured>::time_of(Bytes message) {
+  for (const Priced& known : priced)
+    if (known.message == message) return known.time;
+  Priced& priced_last = priced[next];
+  next = (next + 1) % priced.size();
+  priced_last = {.message = message, .time = measured->time(message)};
+  return priced_last.time;
+}
+
 template <class Measured, class LookUp>
 void PriceList::find(Route<Measured>& route, const Place& from, const Place& to, bool one_node, LookUp look_up) const {
   if (const auto linked = check_linked(from, to); !linked) {
@@ -234,18 +244,18 @@ Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int 
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
   const auto [known, is_new] =
       sends_.try_emplace({u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), 0});
-  auto& [measured, estimated, missing] = known->second;
+  auto& route = known->second;
   if (is_new) {
     const Place& sender = places[from];
     const Place& receiver = places[to];
-    find(known->second, sender, receiver, one_node, [&] {
+    find(route, sender, receiver, one_node, [&] {
       return env.profile.send_route({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
                                     {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
                                     one_node ? LinkScope::intra_node : LinkScope::inter_node);
     });
   }
-  if (missing) return fail(*missing);
-  return through_switches(measured ? measured->time(message) : estimated_time(over(*estimated)));
+  if (route.missing) return fail(*route.missing);
+  return through_switches(route.measured ? route.time_of(message) : estimated_time(over(*route.estimated)));
 }
 
 namespace {
@@ -271,18 +281,18 @@ Result<LinkTime> PriceList::all_reduce_time(std::uint32_t from, std::uint32_t to
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
   const auto [known, is_new] = reduces_.try_emplace(
       {u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node), 0});
-  auto& [measured, estimated, missing] = known->second;
+  auto& route = known->second;
   if (is_new) {
     const Place& a = places[from];
     const Place& b = places[to];
-    find(known->second, a, b, one_node, [&] {
+    find(route, a, b, one_node, [&] {
       return env.profile.all_reduce_route({.gpu = a.gpu, .zone = a.zone, .ranks = ranks},
                                           {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
                                           one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, rings);
     });
   }
-  if (missing) return fail(*missing);
-  return through_switches(measured ? measured->time(message) : estimated_time(over(*estimated)));
+  if (route.missing) return fail(*route.missing);
+  return through_switches(route.measured ? route.time_of(message) : estimated_time(over(*route.estimated)));
 }
 
 }  // namespace sailor::simulator

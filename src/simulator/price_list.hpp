@@ -64,11 +64,9 @@ using PriceKey = std::array<std::uint64_t, 3>;
 struct PriceKeyHash {
   std::size_t operator()(const PriceKey& key) const {
     std::uint64_t hash = 0;
-    for (const std::uint64_t part : key) {  // the finalizer of MurmurHash3 over each part
-      std::uint64_t x = part + hash + 0x9e3779b97f4a7c15ULL;
-      x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
-      x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
-      hash = x ^ (x >> 33);
+    for (const std::uint64_t part : key) {  // the constants are those of MurmurHash3's finalizer
+      hash = (hash ^ part) * 0xff51afd7ed558ccdULL;
+      hash = (hash ^ (hash >> 32)) + 0xc4ceb9fe1a85ec53ULL;
     }
     return hash;
   }
@@ -144,6 +142,14 @@ struct PriceList {
     std::optional<Measured> measured{};
     std::optional<ZoneLink> estimated{};
     std::optional<Error> missing{};  ///< why there is no price, kept because searches ask again and again
+    /// Of the measured messages priced last: those of a plan's stages have few sizes.
+    struct Priced {
+      Bytes message{-1.0};
+      LinkTime time{};
+    };
+    std::array<Priced, 4> priced{};
+    std::size_t next = 0;  ///< of `priced`, to be replaced
+    LinkTime time_of(Bytes message);
   };
   template <class Measured, class LookUp>
   void find(Route<Measured>& route, const Place& from, const Place& to, bool one_node, LookUp look_up) const;

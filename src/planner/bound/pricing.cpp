@@ -12,7 +12,7 @@ namespace sailor::planner {
 namespace {
 
 constexpr double least_rate = 0.01;                     // of the fastest, that a pool's devices are taken to have
-constexpr std::size_t labels_at_once = 8;               // boxes: fixed, so that results do not depend on threads
+constexpr std::size_t labels_at_once = 4;               // boxes: fixed, so that results do not depend on threads
 constexpr int few = 9;                                  // micro-batches of a pipeline
 constexpr int few_steps = 32;                           // of such numbers between two powers of two, at most
 constexpr int unlimited_micro_batches = 1'000'000'000;  // no pipeline has more
