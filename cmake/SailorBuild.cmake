@@ -29,6 +29,21 @@ if(SAILOR_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
+# The fastest linker that there is: with GNU ld, linking programs and tests is a twentieth of a build's time.
+set(SAILOR_LINKER "auto" CACHE STRING "Linker, as the compiler's -fuse-ld names it; auto: mold, lld or gold, if one works")
+if(SAILOR_LINKER STREQUAL "auto")
+  include(CheckLinkerFlag)
+  foreach(linker mold lld gold)
+    check_linker_flag(CXX "-fuse-ld=${linker}" SAILOR_LINKS_BY_${linker})
+    if(SAILOR_LINKS_BY_${linker})
+      add_link_options("$<$<LINK_LANGUAGE:CXX>:-fuse-ld=${linker}>")
+      break()
+    endif()
+  endforeach()
+elseif(SAILOR_LINKER)
+  add_link_options("$<$<LINK_LANGUAGE:CXX>:-fuse-ld=${SAILOR_LINKER}>")
+endif()
+
 # All warnings, language level and sanitizers come from here.
 add_library(sailor_options INTERFACE)
 target_compile_features(sailor_options INTERFACE cxx_std_20)
