@@ -9,11 +9,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <optional>
 
 #include "apps/command_table.hpp"
+#include "apps/written_files.hpp"
 #include "core/text.hpp"
 #include "core/toml_reader.hpp"
 
@@ -465,23 +465,11 @@ class Parser {
         others.push_back(word + ".idx");
       }
     }
-    namespace fs = std::filesystem;
-    std::error_code code;
-    std::vector<fs::path> written;
-    for (const Option& option : table_) {
-      const auto& words = values_.find(option.name)->second.words;
-      if (!option.writes || words.empty()) continue;
-      const fs::path path = fs::absolute(words.back(), code).lexically_normal();
-      if (fs::exists(path, code) && !fs::is_regular_file(path, code)) continue;  // /dev/null, a folder
-      const auto replaces = [&](const std::string& other) { return fs::equivalent(path, other, code); };
-      if (std::find(written.begin(), written.end(), path) != written.end() ||
-          std::any_of(others.begin(), others.end(), replaces))
-        return fail(ErrorCode::usage,
-                    fmt::format("--{} '{}' would replace another file of this command", option.name, words.back()),
-                    "name another file");
-      written.push_back(path);
-    }
-    return {};
+    std::vector<WrittenFile> written;
+    for (const Option& option : table_)
+      if (const auto& words = values_.find(option.name)->second.words; option.writes && !words.empty())
+        written.push_back({.option = option.name, .path = words.back()});
+    return check_written_files(written, others);
   }
 
   [[nodiscard]] std::string print_config() const {

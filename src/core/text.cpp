@@ -91,6 +91,11 @@ std::string name_some(const std::vector<std::string>& names) {
   return listed == names.size() ? text : text + " and " + std::to_string(names.size() - listed) + " more";
 }
 
+bool is_json_object(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
 std::string valid_utf8(std::string_view text) {
   // Smallest code point by length: longer forms of smaller ones are not allowed.
   constexpr std::array<std::uint32_t, 5> smallest{0, 0, 0x80, 0x800, 0x10000};

@@ -6,6 +6,7 @@
 
 #include "core/files.hpp"
 #include "core/names.hpp"
+#include "core/text.hpp"
 #include "core/toml_reader.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_checks.hpp"
@@ -122,7 +123,7 @@ Plan read_plan(const TomlTable& root) {
 }
 
 Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
-  if (const auto first = text.find_first_not_of(" \t\r\n"); first != std::string_view::npos && text[first] == '{')
+  if (is_json_object(text))
     return fail(ErrorCode::invalid_input, fmt::format("{}: this is JSON, not a plan", source_name),
                 "let sailor-plan --output plan.toml write the plan");
   auto document = TomlDocument::parse(text, source_name);

@@ -435,9 +435,8 @@ class Importer {
 std::string_view to_string(ImportForm form) { return form_names[static_cast<std::size_t>(form)]; }
 
 Result<ProfileData> import_profile(std::string_view content, std::string_view name, const ImportOptions& options) {
-  const std::size_t begin = content.find_first_not_of(" \t\r\n");
-  const bool json = begin != std::string_view::npos && content[begin] == '{';
-  if (options.form ? *options.form == ImportForm::text : !json) return parse_profile_toml(content, name);
+  if (options.form ? *options.form == ImportForm::text : !is_json_object(content))
+    return parse_profile_toml(content, name);
   const auto root = parse_json(content, name);
   if (!root) return fail(root.error());
   Result<ImportForm> form = options.form ? Result<ImportForm>(*options.form) : recognise(*root, name);

@@ -25,9 +25,7 @@ namespace sailor::apps {
 namespace {
 
 bool is_original_json(const std::string& path, std::string_view text) {
-  if (to_lower(std::filesystem::path(path).extension().string()) == ".json") return true;
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && text[first] == '{';  // TOML cannot begin with a brace
+  return to_lower(std::filesystem::path(path).extension().string()) == ".json" || is_json_object(text);
 }
 
 /// Errors: invalid_input (JSON that is something else).
