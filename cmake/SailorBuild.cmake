@@ -29,7 +29,7 @@ if(SAILOR_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
-# The fastest linker that there is: with GNU ld, linking programs and tests is a twentieth of a build's time.
+# The fastest linker that works links: with GNU ld, linking programs and tests is a twentieth of a build's time.
 set(SAILOR_LINKER "auto" CACHE STRING "Linker, as the compiler's -fuse-ld names it; auto: mold, lld or gold, if one works")
 if(SAILOR_LINKER STREQUAL "auto")
   include(CheckLinkerFlag)

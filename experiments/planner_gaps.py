@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """How much better could a plan be than the one that sailor-plan finds?
 
-Usage: experiments/planner_gaps.py [--prove] [--jobs N] [--threads N] [--only TEXT] [PROGRAM]
+Usage: experiments/planner_gaps.py [--prove] [--jobs J] [--threads T] [--only TEXT] [PROGRAM]
 
 Plans for experiments/clusters (in fp16) and for the inputs of figures 7, 8b, 10 and 11 of the Sailor paper, which are
 in experiments/fig*.toml, with Megatron-DeepSpeed and by the closed form. Prints for each the plan's score, by how much
 the bound says that a plan could be better, how many plans the search looked at, and seconds; --prove: once more with
-sailor-plan --prove. N jobs at a time [as many as there are cores], each with N threads [1].
+sailor-plan --prove. J jobs at a time [as many as there are cores], each with T threads [1].
 TEXT: only inputs whose name contains it. PROGRAM: sailor-plan [that of $PATH, else of build/bin]; profile: the
 published figures.
 """
@@ -78,8 +78,8 @@ def search(program, arguments, prove, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prove", action="store_true")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
-    parser.add_argument("--threads", type=int, default=1, metavar="N")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="J")
+    parser.add_argument("--threads", type=int, default=1, metavar="T")
     parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("program", nargs="?", default=shutil.which("sailor-plan") or str(HERE.parent / "build/bin/sailor-plan"))
     options = parser.parse_args()

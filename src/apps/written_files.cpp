@@ -11,17 +11,17 @@ namespace sailor::apps {
 Result<void> check_written_files(const std::vector<WrittenFile>& written, const std::vector<std::string>& others) {
   namespace fs = std::filesystem;
   std::error_code code;
-  std::vector<fs::path> before;
+  std::vector<fs::path> accepted;
   for (const WrittenFile& file : written) {
     const fs::path path = fs::absolute(file.path, code).lexically_normal();
     if (fs::exists(path, code) && !fs::is_regular_file(path, code)) continue;
     const auto replaces = [&](const std::string& other) { return fs::equivalent(path, other, code); };
-    if (std::find(before.begin(), before.end(), path) != before.end() ||
+    if (std::find(accepted.begin(), accepted.end(), path) != accepted.end() ||
         std::any_of(others.begin(), others.end(), replaces))
       return fail(ErrorCode::usage,
                   fmt::format("--{} '{}' would replace another file of this command", file.option, file.path),
                   "name another file");
-    before.push_back(path);
+    accepted.push_back(path);
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// Files that a command writes.
+// Checks the files that a command is asked to write.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct WrittenFile {
   std::string path{};
 };
 
-/// Refuses a file that would replace one of the others of the command, or another that it writes. What is no regular
-/// file (/dev/null, a folder) may be named more than once. Errors: usage.
+/// Refuses a file that would replace one of the others of the command, or another that it writes. Paths that exist and
+/// are not regular files (/dev/null, a folder) are not checked. Errors: usage.
 Result<void> check_written_files(const std::vector<WrittenFile>& written, const std::vector<std::string>& others);
 
 }  // namespace sailor::apps

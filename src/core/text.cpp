@@ -91,7 +91,7 @@ std::string name_some(const std::vector<std::string>& names) {
   return listed == names.size() ? text : text + " and " + std::to_string(names.size() - listed) + " more";
 }
 
-bool is_json_object(std::string_view text) {
+bool begins_json_object(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '{';
 }

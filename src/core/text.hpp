@@ -19,8 +19,8 @@ bool matches_any(const std::vector<std::string>& patterns, std::string_view name
 std::vector<std::string> split(std::string_view text, char separator);
 /// The first of many names: "gh1, gh2, gh3 and 61 more".
 std::string name_some(const std::vector<std::string>& names);
-/// Whether the text begins as a JSON object does, and no TOML: with a brace.
-bool is_json_object(std::string_view text);
+/// Whether the text begins with a brace, as JSON objects do and TOML cannot.
+bool begins_json_object(std::string_view text);
 /// The text with every byte that is not part of valid UTF-8 replaced by U+FFFD: file names may hold any bytes, TOML and
 /// JSON may not.
 std::string valid_utf8(std::string_view text);

@@ -1,6 +1,7 @@
 #include "core/worker_threads.hpp"
 
 #include <algorithm>
+#include <system_error>
 
 #include "core/affinity.hpp"
 
@@ -17,13 +18,17 @@ WorkerThreads::~WorkerThreads() {
   wake_.notify_all();
 }
 
-/// As many threads as there are pieces to do, up to size(), and the caller's is one of them.
+/// Starts threads until there is one for each piece that is not done, the caller's included, up to size(). Where the
+/// system gives no more, those that there are do the work.
 void WorkerThreads::start() {
   std::size_t pieces = running_;
   for (const Loop* loop : loops_) pieces += loop->count - loop->next;
-  while (threads_.size() + 1 < std::min(size_, pieces)) {
-    const std::size_t thread = threads_.size() + 1;
-    threads_.emplace_back([this, thread] { serve(thread); });
+  try {
+    while (threads_.size() + 1 < std::min(size_, pieces)) {
+      const std::size_t thread = threads_.size() + 1;
+      threads_.emplace_back([this, thread] { serve(thread); });
+    }
+  } catch (const std::system_error&) {
   }
 }
 
@@ -35,15 +40,17 @@ std::size_t WorkerThreads::this_thread() const {
 }
 
 void WorkerThreads::for_each(std::size_t count, const Work& work) {
-  if (size_ == 1 || count < 2) {
+  if (size_ == 1) {
     for (std::size_t i = 0; i < count; ++i) work(i, 0);
     return;
   }
+  if (count == 0) return;
   Loop loop{.work = &work, .count = count};
   loop.failures.resize(count);
   std::unique_lock lock(mutex_);
+  threads_.reserve(size_);
   loops_.push_back(&loop);
-  start();
+  if (count > 1) start();
   wake_.notify_all();
   take_all(loop, this_thread(), lock);
   done_.wait(lock, [&] { return loop.running == 0; });

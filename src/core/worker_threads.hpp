@@ -22,9 +22,9 @@ class WorkerThreads {
 
   [[nodiscard]] std::size_t size() const { return size_; }
   /// Calls work(index, thread) for every index below `count`, once each, on any thread (below size()) and in any order.
-  /// Returns when all are done. Of several exceptions, that of the lowest index is rethrown. A piece of work may itself
-  /// call it: threads that have nothing else to do then help with its pieces, and `thread` may be that of a piece that
-  /// waits for them.
+  /// Returns when all are done. Of several exceptions, that of the lowest index is rethrown. One caller from outside at
+  /// a time. A piece of work may call it, too: threads that have nothing else to do help with the pieces of that call.
+  /// Such a piece may have the `thread` of the piece that waits for it, so that both must not use state of that thread.
   using Work = std::function<void(std::size_t index, std::size_t thread)>;
   void for_each(std::size_t count, const Work& work);
 
@@ -45,7 +45,7 @@ class WorkerThreads {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable done_;
-  std::vector<Loop*> loops_;  // with pieces that nobody has begun, the oldest first
+  std::vector<Loop*> loops_;  // those with pieces that nobody has begun, the oldest first
   std::size_t running_ = 0;   // pieces, of all loops
   bool ends_ = false;
   std::vector<std::jthread> threads_;

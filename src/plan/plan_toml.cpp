@@ -123,7 +123,7 @@ Plan read_plan(const TomlTable& root) {
 }
 
 Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
-  if (is_json_object(text))
+  if (begins_json_object(text))
     return fail(ErrorCode::invalid_input, fmt::format("{}: this is JSON, not a plan", source_name),
                 "let sailor-plan --output plan.toml write the plan");
   auto document = TomlDocument::parse(text, source_name);

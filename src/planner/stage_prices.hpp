@@ -79,11 +79,11 @@ std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simula
 /// Bytes per parameter that replicas exchange at the end of an iteration, under the sharding of the space with least.
 double min_exchanged(const SearchSpace& space, const simulator::StateBytes& state);
 
-/// Hashable key of the time of a reduction: its bytes, and two numbers of what else it depends on.
+/// Hashable key of the time of a reduction.
 struct ReductionKey {
-  std::uint64_t where = 0;
-  std::uint64_t ranks = 0;
-  double amount = 0.0;
+  std::uint64_t where = 0;  ///< pools, packed
+  std::uint64_t ranks = 0;  ///< replicas, tensor-parallel degree and devices of a node, packed
+  double amount = 0.0;      ///< bytes
   bool operator==(const ReductionKey&) const = default;
 };
 struct ReductionKeyHash {
@@ -108,7 +108,8 @@ class StagePrices {
   /// Min of reduction() over two pools, wherever the replicas (groups of this degree) are on nodes of up to `node`
   /// devices and whatever else computes there: on published links more all-reduces at once may take less time.
   double min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node, double amount);
-  /// The least of it over a pool and any other, whichever comes first. Infinite where no link is known.
+  /// Min of it between a pool and every pool of the space, itself included, in both directions and on nodes as large as
+  /// the larger of the two. Infinite where no link is known.
   double min_reduction(std::size_t pool, int tensor_parallel, int replicas, double amount);
   /// min_reduction() between two pools, not remembered.
   double price_min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,

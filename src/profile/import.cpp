@@ -435,7 +435,7 @@ class Importer {
 std::string_view to_string(ImportForm form) { return form_names[static_cast<std::size_t>(form)]; }
 
 Result<ProfileData> import_profile(std::string_view content, std::string_view name, const ImportOptions& options) {
-  if (options.form ? *options.form == ImportForm::text : !is_json_object(content))
+  if (options.form ? *options.form == ImportForm::text : !begins_json_object(content))
     return parse_profile_toml(content, name);
   const auto root = parse_json(content, name);
   if (!root) return fail(root.error());

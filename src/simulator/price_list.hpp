@@ -142,7 +142,7 @@ struct PriceList {
     std::optional<Measured> measured{};
     std::optional<ZoneLink> estimated{};
     std::optional<Error> missing{};  ///< why there is no price, kept because searches ask again and again
-    /// Of the measured messages priced last: those of a plan's stages have few sizes.
+    /// The last four sizes of messages and their measured times: the stages of a plan send few sizes.
     struct Priced {
       Bytes message{-1.0};
       LinkTime time{};

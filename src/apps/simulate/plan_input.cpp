@@ -25,7 +25,7 @@ namespace sailor::apps {
 namespace {
 
 bool is_original_json(const std::string& path, std::string_view text) {
-  return to_lower(std::filesystem::path(path).extension().string()) == ".json" || is_json_object(text);
+  return to_lower(std::filesystem::path(path).extension().string()) == ".json" || begins_json_object(text);
 }
 
 /// Errors: invalid_input (JSON that is something else).

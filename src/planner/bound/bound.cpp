@@ -31,8 +31,8 @@ constexpr double stabilization = 0.3;    // min share of the way from sure price
 constexpr double precision = 0.001;
 constexpr double target_ratio = 1.25;
 constexpr int targets = 40;
-// Branches that are looked at together, by a thread each if there are so many: fixed, so that the bound is the same for
-// any number of threads.
+// Branches that are looked at together, by a thread each if there are so many (labels use the other threads): fixed, so
+// that the bound is the same for any number of threads.
 constexpr std::size_t branches_at_once = 4;
 constexpr std::size_t max_hints = 24;
 // Of more pools, labels price only relaxations of fewer: branches of all pools are never done with within the work.

@@ -12,7 +12,7 @@ namespace sailor::planner {
 namespace {
 
 constexpr double least_rate = 0.01;                     // of the fastest, that a pool's devices are taken to have
-constexpr std::size_t labels_at_once = 4;               // boxes: fixed, so that results do not depend on threads
+constexpr std::size_t labels_at_once = 4;               // number of boxes: fixed, as results must not depend on threads
 constexpr int few = 9;                                  // micro-batches of a pipeline
 constexpr int few_steps = 32;                           // of such numbers between two powers of two, at most
 constexpr int unlimited_micro_batches = 1'000'000'000;  // no pipeline has more
@@ -283,8 +283,7 @@ double PricingProblem::min_price_per_micro_batch(StageProgram& program) const {
   }
 }
 
-/// The most promising boxes are split until they are narrow. Labels price several at once, of which no other is more
-/// promising.
+/// The most promising boxes are split until they are narrow. Labels price up to labels_at_once of those together.
 double PricingProblem::longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                               ViolatedColumn& violated) {
   const int longest_first = branch.reduction_over > 0.0 ? longest_first_stage(branch) : 0;
@@ -386,6 +385,7 @@ PassDelay PricingProblem::delay_of(const StageProgram& program, const Branch& br
 void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
                                 double needed) {
   box.worth = box.quickest_of_one = 0.0;
+  box.stages.clear();
   const int micro_batch = program.micro_batch();
   const PassDelay delay = delay_of(program, branch);
   // Seconds after the passes of a first stage until its reductions are done.

@@ -214,7 +214,8 @@ class PricingProblem {
   double longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                 ViolatedColumn& violated);
   void find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each, double needed);
-  /// Lowers the worth of boxes to that of pipelines with time for the reductions of all stages.
+  /// Lowers the worth of boxes to that of pipelines with time for the reductions of all stages. None of them waits for
+  /// labels afterwards.
   void find_ready_worth(StageProgram& program, std::vector<Box>& boxes, double deadline, const Branch& branch,
                         double each, double needed);
   /// Messages between the stages of a program.
@@ -243,6 +244,7 @@ class PricingProblem {
   const StageLimits& limits(StageProgram& program, double left, int micro_batches, double deadline,
                             const Branch& branch);
   StageLimits stages_in_time(const StageProgram& program, int micro_batches, const Branch& branch);
+  /// Several threads may call it while labels are set.
   double reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way, const Branch& branch);
   int longest_first_stage(const Branch& branch);
   double reduction_of(std::size_t pool, int tensor_parallel, int rings, double amount, const Branch& branch);
@@ -301,7 +303,7 @@ class PricingProblem {
   /// By program, levels of the slowest stage, and numbers of micro-batches.
   std::map<std::tuple<const StageProgram*, int, int, int, int>, KnownReady> ready_;
   std::map<const StageProgram*, std::vector<ReadyMessages>> messages_;
-  std::mutex prices_mutex_;  ///< of reductions that are not yet known
+  std::mutex prices_mutex_;  ///< of prices_, while labels of several threads ask for reductions that are not yet known
   WorkerThreads* threads_ = nullptr;
   std::uint64_t work_ = 0;
 };

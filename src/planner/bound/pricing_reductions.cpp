@@ -104,7 +104,8 @@ double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int firs
   double time = known.load(std::memory_order_relaxed);
   if (time < 0.0) {
     const std::scoped_lock lock(prices_mutex_);
-    time = reduction_of(pool, tensor_parallel, rings, distinct_amounts_[amount], branch);
+    time = known.load(std::memory_order_relaxed);
+    if (time < 0.0) time = reduction_of(pool, tensor_parallel, rings, distinct_amounts_[amount], branch);
     known.store(time, std::memory_order_relaxed);
   }
   return std::max(time, linked);
@@ -121,6 +122,8 @@ double PricingProblem::linked_reduction(std::size_t pool, int tensor_parallel, s
   double time = known.load(std::memory_order_relaxed);
   if (time >= 0.0) return time;
   const std::scoped_lock lock(prices_mutex_);
+  time = known.load(std::memory_order_relaxed);
+  if (time >= 0.0) return time;
   const int node = space_.pools[pool].largest_node();
   time = infinity;
   for (const int degree : degrees_) {

@@ -79,7 +79,7 @@ class PaperReductions {
 
   StagePrices& prices_;
   std::vector<int> largest_;
-  std::unordered_map<ReductionKey, double, ReductionKeyHash> known_;  ///< of with()
+  std::unordered_map<ReductionKey, double, ReductionKeyHash> known_;  ///< results of with()
 };
 
 /// The candidates, times and boundaries of the stages of one kind.
