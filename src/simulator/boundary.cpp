@@ -41,7 +41,7 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
   };
   if (how == StageMessages::whole) {
     const auto time = send(senders, receivers, message);
-    if (!time) return time;
+    if (!time) return fail(time.error());
     return *time * std::max(1, (receivers + senders - 1) / senders) + env.framework.transfer_overhead;
   }
   const int larger = std::max(senders, receivers);
@@ -56,7 +56,7 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
       time = std::max(time, across->latency * turns + all / pairs / across->bandwidth);
   } else {
     const auto each = send(pairs, pairs, part);
-    if (!each) return each;
+    if (!each) return fail(each.error());
     time = *each * turns;
   }
   time += env.framework.transfer_overhead * turns;
