@@ -206,30 +206,21 @@ std::size_t ReductionKeyHash::operator()(const ReductionKey& key) const {
   return mixed ^ mixed >> 32;
 }
 
-double StagePrices::min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
-                                  double amount) {
-  const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const auto [entry, is_new] = min_reductions_.try_emplace(
-      {wide(from) << 32 | wide(to), wide(replicas) << 32 | wide(tensor_parallel) << 16 | wide(node), amount}, infinity);
-  if (is_new) entry->second = price_min_reduction(from, to, tensor_parallel, replicas, node, amount);
-  return entry->second;
-}
-
 double StagePrices::min_reduction(std::size_t pool, int tensor_parallel, int replicas, double amount) {
-  const auto [entry, is_new] = min_reductions_with_any_.try_emplace(
+  const auto [entry, is_new] = min_reductions_.try_emplace(
       {pool, static_cast<std::uint64_t>(replicas) << 32 | static_cast<std::uint64_t>(tensor_parallel), amount},
       infinity);
   if (!is_new) return entry->second;
   for (std::size_t other = 0; other < space_.pools.size(); ++other) {
     const int node = std::max(space_.pools[pool].largest_node(), space_.pools[other].largest_node());
-    entry->second = std::min({entry->second, price_min_reduction(pool, other, tensor_parallel, replicas, node, amount),
-                              price_min_reduction(other, pool, tensor_parallel, replicas, node, amount)});
+    entry->second = std::min({entry->second, min_reduction(pool, other, tensor_parallel, replicas, node, amount),
+                              min_reduction(other, pool, tensor_parallel, replicas, node, amount)});
   }
   return entry->second;
 }
 
-double StagePrices::price_min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
-                                        double amount) {
+double StagePrices::min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
+                                  double amount) {
   // Replicas of experts and of other layers differ, and lie elsewhere; sharding groups exchange within and between
   // them.
   if (space_.is_grouped() || replicas < 2 || amount <= 0.0) return 0.0;

@@ -106,14 +106,12 @@ class StagePrices {
   /// through the node's network. Includes the framework's own work on the gradients. Infinite where no link is known.
   double reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node, double amount);
   /// Min of reduction() over two pools, wherever the replicas (groups of this degree) are on nodes of up to `node`
-  /// devices and whatever else computes there: on published links more all-reduces at once may take less time.
+  /// devices and whatever else computes there: on published links more all-reduces at once may take less time. Not
+  /// remembered.
   double min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node, double amount);
   /// Min of it between a pool and every pool of the space, itself included, in both directions and on nodes as large as
   /// the larger of the two. Infinite where no link is known.
   double min_reduction(std::size_t pool, int tensor_parallel, int replicas, double amount);
-  /// min_reduction() between two pools, not remembered.
-  double price_min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
-                             double amount);
 
   /// Memory of a stage of layers [first, last) without its activations and the process itself.
   [[nodiscard]] double states(const StageTable& table, int first, int last, const Sharing& sharing) const;
@@ -171,8 +169,7 @@ class StagePrices {
   std::vector<double> summed_;               // gradients of layers [0, i), of all ranks of a group together
   std::unordered_map<std::uint64_t, std::unique_ptr<StageTable>, KeyHash> tables_;
   std::unordered_map<std::uint64_t, BoundaryCost, KeyHash> boundaries_;
-  std::unordered_map<ReductionKey, double, ReductionKeyHash> min_reductions_;
-  std::unordered_map<ReductionKey, double, ReductionKeyHash> min_reductions_with_any_;
+  std::unordered_map<ReductionKey, double, ReductionKeyHash> min_reductions_;  // with any pool
 };
 
 }  // namespace sailor::planner

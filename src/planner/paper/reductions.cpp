@@ -16,7 +16,7 @@ double PaperReductions::over(std::size_t a, std::size_t b, int tensor_parallel, 
                              bool alone) {
   const int most = std::max(largest_[a], largest_[b]);
   if (!alone || largest_[a] != prices_.space().pools[a].largest_node())
-    return prices_.price_min_reduction(a, b, tensor_parallel, replicas, most, amount);
+    return prices_.min_reduction(a, b, tensor_parallel, replicas, most, amount);
   // The groups fill one node after the other, the largest first.
   const int ranks = std::min(replicas, most / tensor_parallel);
   const bool one_node = ranks == replicas;
