@@ -33,7 +33,8 @@ else()
   find_package(spdlog REQUIRED)
   find_package(nlohmann_json 3.9 REQUIRED)
   find_package(tl-expected REQUIRED)
-  target_link_libraries(sailor_text INTERFACE fmt::fmt spdlog::spdlog tl::expected)
+  target_link_libraries(sailor_text INTERFACE fmt::fmt tl::expected)
+  set(sailor_spdlog spdlog::spdlog)  # core alone logs with it
 endif()
 
 # COIN-OR's CLP solves the linear programs of the planner's bound. Compiled without the target's packages, headers do.

@@ -1,7 +1,6 @@
 #include "slurm/accounting.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -144,9 +143,9 @@ Result<std::vector<Account>> read_accounts(std::vector<std::string> names, const
     const Seconds passed(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
     if (passed >= deadline) return fail(ErrorCode::unavailable, "sacctmgr: the accounts have no end of parents");
     asked.insert(names.begin(), names.end());
-    const auto answer = ask({"show", "assoc", "cluster=" + cluster, fmt::format("account={}", fmt::join(names, ",")),
-                             format(account_columns)},
-                            deadline - passed);
+    const auto answer = ask(
+        {"show", "assoc", "cluster=" + cluster, fmt::format("account={}", join(names, ",")), format(account_columns)},
+        deadline - passed);
     if (!answer) return fail(answer.error());
     const auto level = parse_accounts(*answer);
     if (!level) return fail(level.error());
@@ -293,10 +292,9 @@ void ask_usage(Accounting& accounting, Seconds deadline) {
   for (const Account& account : accounting.known_accounts) accounts.push_back(account.name);
   std::vector<std::string> qos;
   for (const QosLimits& one : accounting.qos) qos.push_back(one.name);
-  const auto answer =
-      run({"scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos", "users=" + accounting.user,
-           fmt::format("accounts={}", fmt::join(accounts, ",")), fmt::format("qos={}", fmt::join(qos, ","))},
-          deadline);
+  const auto answer = run({"scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos", "users=" + accounting.user,
+                           fmt::format("accounts={}", join(accounts, ",")), fmt::format("qos={}", join(qos, ","))},
+                          deadline);
   if (!answer) {
     accounting.usage_problem = answer.error().what;
     return;

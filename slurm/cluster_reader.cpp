@@ -1,7 +1,6 @@
 #include "slurm/cluster_reader.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -260,8 +259,7 @@ Result<Partition> known_partition(const Cluster& cluster, std::string_view name)
   std::sort(known.begin(), known.end());
   const auto near = closest(name, known);
   return fail(ErrorCode::not_found,
-              fmt::format("partition '{}' not found (known: {})", name,
-                          known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
+              fmt::format("partition '{}' not found (known: {})", name, known.empty() ? "none" : join(known, ", ")),
               near ? fmt::format("did you mean '{}'? use --partition NAME", *near) : "use --partition NAME");
 }
 

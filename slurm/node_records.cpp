@@ -1,7 +1,6 @@
 #include "slurm/node_records.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -83,7 +82,7 @@ NodeDevice unknown_gpus(const std::string& gres_type, const GpuMatch& match) {
     for (const GpuType* type : match.candidates) names.push_back(type->name);
     return {.problem = fmt::format("GPUs {}, which may be {}",
                                    gres_type.empty() ? "without a type" : fmt::format("of type '{}'", gres_type),
-                                   fmt::join(names, ", ")),
+                                   join(names, ", ")),
             .remedy = say_which};
   }
   if (gres_type.empty())
@@ -104,7 +103,7 @@ NodeDevice device_of(const NodeRecord& node, const GpuCatalogue& catalogue, cons
   if (gpus->size() > 1) {
     std::vector<std::string> types;
     for (const GpuCount& gpu : *gpus) types.push_back(gpu.type.empty() ? "untyped" : gpu.type);
-    return {.problem = fmt::format("GPUs of several types on one node ({})", fmt::join(types, ", "))};
+    return {.problem = fmt::format("GPUs of several types on one node ({})", join(types, ", "))};
   }
   const GpuCount& gpu = gpus->front();
   const GpuMatch& match = known.find(gpu.type, node.features);

@@ -1,7 +1,6 @@
 #include "slurm/reservations.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -28,7 +27,7 @@ bool takes(const std::vector<std::string>& names, const std::vector<std::string>
   return named != others;
 }
 
-std::string list(const std::vector<std::string>& names) { return printable(fmt::to_string(fmt::join(names, ", "))); }
+std::string list(const std::vector<std::string>& names) { return printable(join(names, ", ")); }
 
 }  // namespace
 
@@ -56,8 +55,7 @@ Result<Reservation> require_reservation(const Cluster& cluster, std::string_view
     std::sort(known.begin(), known.end());
     const auto near = closest(name, known);
     return fail(ErrorCode::not_found,
-                fmt::format("reservation '{}' not found (known: {})", name,
-                            known.empty() ? "none" : fmt::to_string(fmt::join(known, ", "))),
+                fmt::format("reservation '{}' not found (known: {})", name, known.empty() ? "none" : join(known, ", ")),
                 near ? fmt::format("did you mean '{}'? use --reservation NAME", *near)
                      : "correct --reservation; one that is over is no longer known");
   }

@@ -1,7 +1,6 @@
 #include "slurm/sbatch.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "core/stop_status.hpp"
+#include "core/text.hpp"
 #include "plan/node_placement.hpp"
 #include "slurm/elastic_script.hpp"
 #include "slurm/job_failures.hpp"
@@ -84,7 +84,7 @@ std::vector<std::string> start_lines(const SbatchRequest& request, const JobLayo
                   [&](const JobComponent& component) { return options(component) == first; })) {
     std::vector<std::size_t> groups(layout.components.size());
     std::iota(groups.begin(), groups.end(), std::size_t{0});
-    return {fmt::format("\"${{{}[@]}}\" --het-group={} {} {}", launch, fmt::join(groups, ","), first, program)};
+    return {fmt::format("\"${{{}[@]}}\" --het-group={} {} {}", launch, join(groups, ","), first, program)};
   }
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < layout.components.size(); ++i) {

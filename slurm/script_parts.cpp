@@ -1,7 +1,6 @@
 #include "slurm/script_parts.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "core/stop_status.hpp"
+#include "core/text.hpp"
 #include "slurm/script_resources.hpp"
 #include "slurm/words.hpp"
 
@@ -117,7 +117,7 @@ void write_launcher(Script& script, const SbatchRequest& request) {
       script.word("--torch-ranks stage", fmt::format("as {} numbers ranks", request.framework->framework));
   }
   if (!memory.empty())
-    script.word(fmt::format("--memory-nodes {}", shell_quote(fmt::format("{}", fmt::join(memory, ",")))),
+    script.word(fmt::format("--memory-nodes {}", shell_quote(join(memory, ","))),
                 "memory of the CPUs; GPUs have nodes of their own");
   script.word("--");
 }

@@ -1,7 +1,6 @@
 #include "slurm/site.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -270,10 +269,10 @@ Result<Site> parse_site(std::string_view text, std::string_view source_name, con
       row.reject("name", fmt::format("environment '{}' is described twice", site.environments.back().name));
   }
   if (!site.launch.environment.empty() && !environments.contains(site.launch.environment))
-    root.table("launch").reject(
-        "environment", fmt::format("environment '{}' is not described", site.launch.environment),
-        fmt::format("add an [[environments]] with this name; known: {}",
-                    environments.empty() ? "none" : fmt::format("{}", fmt::join(environments, ", "))));
+    root.table("launch").reject("environment",
+                                fmt::format("environment '{}' is not described", site.launch.environment),
+                                fmt::format("add an [[environments]] with this name; known: {}",
+                                            environments.empty() ? "none" : join(environments, ", ")));
   std::set<std::string> layouts;
   for (const TomlTable& row : root.tables("nodes")) {
     site.layouts.push_back(read_layout(row, catalogue, site.unknown_gpus));
@@ -345,7 +344,7 @@ Result<Site> named_site(const std::string& name, const fs::path& folder, const G
   if (!files) return fail(files.error());
   std::vector<std::string> known;
   for (const fs::path& file : *files) known.push_back(file.stem().string());
-  return fail(ErrorCode::not_found, fmt::format("site '{}' not found (known: {})", name, fmt::join(known, ", ")),
+  return fail(ErrorCode::not_found, fmt::format("site '{}' not found (known: {})", name, join(known, ", ")),
               did_you_mean(name, known, fmt::format("use {} NAME, or the path of a site file", option)));
 }
 
@@ -362,7 +361,7 @@ Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::str
   for (const SoftwareEnvironment& environment : site.environments) known.push_back(environment.name);
   return fail(ErrorCode::not_found,
               fmt::format("site {} has no environment '{}' (known: {})", site.name, wanted,
-                          known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
+                          known.empty() ? "none" : join(known, ", ")),
               did_you_mean(wanted, known, ""));
 }
 

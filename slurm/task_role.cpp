@@ -1,7 +1,6 @@
 #include "slurm/task_role.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -170,7 +169,7 @@ Result<std::vector<std::size_t>> kinds_of_nodes(const Plan& plan, const Step& st
   for (const Kind& kind : kinds) names.push_back(name_of_kind(kind));
   return fail(ErrorCode::unavailable,
               fmt::format("the plan has ranks on {}, and nothing says which nodes of this job are which",
-                          fmt::join(names, " and on ")),
+                          join(names, " and on ")),
               "start it as a heterogeneous job, as sailor-submit does");
 }
 
@@ -278,8 +277,8 @@ std::string options_for(const Plan& plan, const Step& step, const GpuCatalogue* 
     components.push_back(fmt::format("--nodes={} --ntasks-per-node={}", share.nodes, share.ranks));
     names.push_back(name_of_kind(kinds[share.kind]));
   }
-  return fmt::format("{}{}", fmt::join(components, " : "),
-                     kinds.size() == 1 ? "" : fmt::format(" ({})", fmt::join(names, " : ")));
+  return fmt::format("{}{}", join(components, " : "),
+                     kinds.size() == 1 ? "" : fmt::format(" ({})", join(names, " : ")));
 }
 
 /// Whether SLURM_CPU_BIND decides it: "quiet,mask_cpu:0x3,0xC" gives each task its own cores, a single mask is for all.

@@ -1,13 +1,13 @@
 #include "apps/devices.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <stdexcept>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "runtime/cpu/blas_memory.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/host_cpu.hpp"
@@ -143,7 +143,7 @@ std::string describe(const RankDevice& own, runtime::Control& control) {
   for (const std::string& name : runtime::all_texts(control, own.device->name())) ++counts[name];
   std::vector<std::string> parts;
   for (const auto& [name, count] : counts) parts.push_back(own.gpu ? fmt::format("{} x {}", count, name) : name);
-  const std::string devices = fmt::format("{}", fmt::join(parts, ", "));
+  const std::string devices = join(parts, ", ");
   return own.gpu ? devices : fmt::format("CPUs ({})", devices);
 }
 

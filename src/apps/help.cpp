@@ -1,6 +1,5 @@
 // The text of --help: purpose, usage, arguments, options, other ways to set them, examples.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -63,7 +62,7 @@ std::string left_of(const Option& option) {
 
 std::string right_of(const Option& option) {
   std::string text = option.help;
-  if (!option.choices.empty()) text += fmt::format(": {}", fmt::join(option.choices, ", "));
+  if (!option.choices.empty()) text += fmt::format(": {}", join(option.choices, ", "));
   if (!option.default_value.empty()) text += fmt::format(" [default:{}{}]", unbreakable_space, option.default_value);
   return text;
 }

@@ -90,9 +90,9 @@ Result<slurm::Site> read_site(const OptionValue<std::string>& site, const Option
   auto chosen = slurm::choose_site(*site, cluster_name, sites_folder(environment), gpus);
   if (chosen && !own_catalogue.has())
     for (const std::string& gpu : chosen->unknown_gpus)
-      spdlog::warn("{} speaks of '{}', which is not in the GPU catalogue", chosen->origin, gpu);
+      log_warning("{} speaks of '{}', which is not in the GPU catalogue", chosen->origin, gpu);
   if (chosen && !chosen->unreadable.empty())
-    spdlog::warn("site file {} is used; another one cannot be read: {}", chosen->origin, chosen->unreadable);
+    log_warning("site file {} is used; another one cannot be read: {}", chosen->origin, chosen->unreadable);
   return chosen;
 }
 
@@ -116,7 +116,7 @@ Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, co
 }
 
 void warn_of_left_out(const Cluster& cluster, const std::vector<std::string>& partitions) {
-  for (const LeftOutNodes& nodes : cluster.left_out_of(partitions)) spdlog::warn("{}", nodes.message());
+  for (const LeftOutNodes& nodes : cluster.left_out_of(partitions)) log_warning("{}", nodes.message());
 }
 
 Result<std::vector<slurm::GpuRule>> gpu_type_rules(const std::vector<std::string>& gpu_type, const GpuCatalogue& gpus) {
@@ -172,7 +172,7 @@ Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gp
                           slurm::ControllerFacts* facts) {
   auto reading = ask_slurm_alone(environment, gpus, question);
   if (!reading) return fail(reading.error());
-  for (const std::string& warning : reading->warnings) spdlog::warn("{}", warning);
+  for (const std::string& warning : reading->warnings) log_warning("{}", warning);
   const auto site = slurm::choose_site(question.site, reading->cluster.name, sites_folder(environment), gpus);
   if (!site) return fail(site.error());
   slurm::add_site(*site, reading->cluster);

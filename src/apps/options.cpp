@@ -1,7 +1,6 @@
 #include "apps/options.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <boost/program_options.hpp>
@@ -27,7 +26,7 @@ namespace po = boost::program_options;
 std::optional<std::string> problem_with(const Option& option, const std::string& text) {
   if (!option.choices.empty()) {
     if (std::find(option.choices.begin(), option.choices.end(), text) != option.choices.end()) return std::nullopt;
-    return fmt::format("'{}' is not one of: {}", text, fmt::join(option.choices, ", "));
+    return fmt::format("'{}' is not one of: {}", text, join(option.choices, ", "));
   }
   if (option.type == OptionType::text || option.type == OptionType::flag) return std::nullopt;
   double value = 0.0;
@@ -344,7 +343,7 @@ class Parser {
       const std::string where = "--" + name;
       if (given.size() > 1 && !option.repeatable && option.type != OptionType::flag)
         return fail(ErrorCode::usage,
-                    fmt::format("{} is given {} times: '{}'", where, given.size(), fmt::join(given, "', '")),
+                    fmt::format("{} is given {} times: '{}'", where, given.size(), join(given, "', '")),
                     "give it once");
       auto good = checked(option, given, where);
       if (!good) return fail(good.error());
@@ -487,7 +486,7 @@ class Parser {
       } else if (value.option.repeatable) {
         std::vector<std::string> parts;
         for (const std::string& part : value.words) parts.push_back(quoted_if_text(value.option, part));
-        shown = fmt::format("[{}]", fmt::join(parts, ", "));
+        shown = fmt::format("[{}]", join(parts, ", "));
       } else {
         shown = quoted_if_text(value.option, value.words.back());
       }

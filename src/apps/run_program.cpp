@@ -2,7 +2,6 @@
 // message "<program>: error: ..." and an exit status, never a stack trace.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -106,7 +105,7 @@ void fit_output_to_terminal(const CommandLine& line, const Environment& environm
         if (std::find(option.choices.begin(), option.choices.end(), whole) != option.choices.end())
           formats.emplace_back(whole);
   fit_output({.columns = *columns,
-              .how_to_see_all = formats.empty() ? "| cat" : fmt::format("--format {}", fmt::join(formats, " or ")),
+              .how_to_see_all = formats.empty() ? "| cat" : fmt::format("--format {}", join(formats, " or ")),
               .detail_columns = split(detail_columns, ','),
               .key_columns = split(key_columns, ',')});
 }
@@ -260,7 +259,7 @@ int run_program(int argc, char** argv, const CommandFamily& family, const std::v
     known.insert(known.end(), family.other_commands.begin(), family.other_commands.end());
     const auto near = closest(name, known);
     return report(program,
-                  Error{ErrorCode::usage, fmt::format("unknown command '{}' (known: {})", name, fmt::join(known, ", ")),
+                  Error{ErrorCode::usage, fmt::format("unknown command '{}' (known: {})", name, join(known, ", ")),
                         near ? fmt::format("did you mean '{}'? ({})", *near, hint) : hint});
   });
 }

@@ -1,7 +1,6 @@
 // sailor: lists the programs, runs them (`sailor plan ...` is `sailor-plan ...`), and shows the models and GPU types
 // that they know. Needs neither Slurm nor MPI.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "cluster/gpu_catalogue.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "model/model.hpp"
 
 namespace sailor::apps {
@@ -32,7 +32,7 @@ Option list_format() {
   return option;
 }
 
-std::string joined(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+std::string joined(const std::vector<std::string>& names) { return join(names, ", "); }
 
 /// "13.0 billion", "350 million".
 std::string count_of_parameters(double count) {

@@ -2,7 +2,6 @@
 // training. Every rank gathers its facts, all measure together, rank 0 judges and prints. Exit status 5: a node must be
 // excluded, or the job cannot run like this.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -23,6 +22,7 @@
 #include "core/output_fit.hpp"
 #include "core/shell.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "plan/node_placement.hpp"
 #include "plan/plan.hpp"
 #include "preflight/fabric.hpp"
@@ -307,7 +307,7 @@ void suggest_after(const CheckOptions& options, const Environment& environment, 
     if (node.outcome() == Outcome::fail) nodes.push_back(node.node);
   std::vector<std::string> commands;
   if (!nodes.empty() && environment.contains("SLURM_JOB_ID"))
-    commands.push_back(fmt::format("scontrol show node={}", shell_quote(fmt::format("{}", fmt::join(nodes, ",")))));
+    commands.push_back(fmt::format("scontrol show node={}", shell_quote(join(nodes, ","))));
   if (!nodes.empty()) commands.emplace_back("sailor-check --nhc --format json  # on a node that failed");
   if (verdict.outcome() != Outcome::fail && options.plan.has()) commands.push_back(submit_command(*options.plan));
   suggest_next(commands);
@@ -525,7 +525,7 @@ class NodeHealth {
     if (facts.gpus.empty()) return {std::move(facts)};
     std::vector<std::string> numbers;
     for (std::size_t i = 0; i < facts.gpus.size(); ++i) numbers.push_back(fmt::to_string(i));
-    facts.visible_gpus = fmt::format("{}", fmt::join(numbers, ","));
+    facts.visible_gpus = join(numbers, ",");
     std::vector<RankFacts> ranks(facts.gpus.size(), facts);
     for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].rank = ranks[i].local_rank = static_cast<int>(i);
     if (control == nullptr || ranks.size() < 2) return ranks;  // a single GPU has no other to be compared with
@@ -562,7 +562,7 @@ class NodeHealth {
 
 Result<int> run(const CheckOptions& options, const Environment& environment) {
   if (options.node_facts.typed() && !environment.contains("SLURM_STEP_ID"))
-    spdlog::warn("--node-facts is read only in a job step of Slurm (srun)");
+    log_warning("--node-facts is read only in a job step of Slurm (srun)");
   if (*options.nhc) return NodeHealth(options, environment).run();
   if (options.gpus_per_node.given())
     return fail(ErrorCode::usage, "--gpus-per-node goes with --nhc only", "compare with a plan (--plan) instead");

@@ -169,7 +169,7 @@ bool copies_pay(const Planning& planning, const Plan& plan, const std::vector<st
   if (!prediction) return true;
   const auto estimate = elastic::estimate_copies(plan, hosts, environment, *prediction);
   if (!estimate || estimate->longer <= elastic::max_cost_of_copies * prediction->iteration_time) return true;
-  spdlog::warn(
+  log_warning(
       "copies of the state in peers' memory would make an iteration {:.0f} % longer: there are none, and after the "
       "loss "
       "of a node the newest checkpoint counts",

@@ -148,7 +148,7 @@ Result<void> add_facts(const LaunchOptions& options, const slurm::Lookup& lookup
   const bool of_host = options.node_facts.has();
   const auto known = of_host ? slurm::read_node_facts(step, *options.node_facts) : slurm::add_node_facts(step, lookup);
   if (!known && of_host && known.error().code != ErrorCode::unavailable) return fail(known.error());
-  if (!known) spdlog::debug("GPU types of the nodes are not known: {}", known.error().message());
+  if (!known) log_debug("GPU types of the nodes are not known: {}", known.error().message());
   return {};
 }
 
@@ -158,8 +158,8 @@ void bind_memory(const LaunchOptions& options, const Environment& environment) {
   const std::vector<int> nodes = *options.memory_nodes;
   if (nodes.empty() || bind_to_memory(nodes)) return;
   if (slurm::lookup_in(environment)("SLURM_LOCALID").value_or("0") == "0")
-    spdlog::warn("{}: memory cannot be bound to NUMA nodes {}: {}", on_node(environment), options.memory_nodes.text(),
-                 std::strerror(errno));
+    log_warning("{}: memory cannot be bound to NUMA nodes {}: {}", on_node(environment), options.memory_nodes.text(),
+                std::strerror(errno));
 }
 
 /// The folder in which the driver describes the GPUs. Only the default folder may be missing, if there is no driver.
@@ -234,14 +234,14 @@ Result<void> run(const LaunchOptions& options, const Environment& environment) {
     fmt::print("{}\n", slurm::describe(*task, *step));
     return {};
   }
-  spdlog::debug("{}", slurm::describe(*task, *step));
+  log_debug("{}", slurm::describe(*task, *step));
   for (const auto& [name, value] : *variables) ::setenv(name.c_str(), value.c_str(), 1);
   if (for_torch)
     for (const auto& [name, value] : slurm::torch_environment(*task, *plan, *step, ranks, *variables, lookup))
       ::setenv(name.c_str(), value.c_str(), 1);
   const std::vector<int> allowed = allowed_cores();
   if (const std::vector<int> own = slurm::cores_of_task(*task, allowed, lookup); own != allowed)
-    if (!bind_to_cores(own)) spdlog::warn("cannot keep {} to its cores", slurm::describe(*task, *step));
+    if (!bind_to_cores(own)) log_warning("cannot keep {} to its cores", slurm::describe(*task, *step));
   return become(command);
 }
 

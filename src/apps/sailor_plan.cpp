@@ -60,9 +60,8 @@ Result<Inputs> read_inputs(const PlanOptions& options, const Environment& enviro
   auto model = find_model(*options.model, models_folder(options.models, environment));
   if (!model) return fail(model.error());
   if (const std::string unplanned = model->unplanned_text(false); !unplanned.empty())
-    spdlog::warn(
-        "{}: plans and predictions do not cover {}; {}", model->name, unplanned,
-        *options.framework == "sailor" ? "sailor-train does not train it" : "set it in the framework yourself");
+    log_warning("{}: plans and predictions do not cover {}; {}", model->name, unplanned,
+                *options.framework == "sailor" ? "sailor-train does not train it" : "set it in the framework yourself");
   auto profile = read_profile(options.profile, environment, planned_profile(options));
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster_input(options, environment, *gpus);
@@ -141,8 +140,8 @@ Result<void> write(const PlanOptions& options, const Environment& environment, c
                    const planner::Request& request, const reports::Heading& heading, Found& found,
                    const Answers& more) {
   if constexpr (std::is_same_v<Found, planner::SearchResult>)
-    if (!found.not_linked.empty()) spdlog::warn("{}", found.not_linked);
-  for (const std::string& what : found.left_out) spdlog::warn("left out: {}", what);
+    if (!found.not_linked.empty()) log_warning("{}", found.not_linked);
+  for (const std::string& what : found.left_out) log_warning("left out: {}", what);
   const auto origin = origin_of(options, environment, inputs);
   if (!origin) return fail(origin.error());
   for (auto& candidate : found.plans) candidate.plan.origin = *origin;
@@ -167,7 +166,7 @@ Result<void> write(const PlanOptions& options, const Environment& environment, c
   }
   if (options.output.has()) SAILOR_CHECK(save_plan(best, *options.output));
   fmt::print("{}", text);
-  if (options.output.has()) spdlog::info("wrote {} ({})", *options.output, describe(best));
+  if (options.output.has()) log_info("wrote {} ({})", *options.output, describe(best));
   if (*options.format == "table") suggest_next(next_commands(options));
   return {};
 }

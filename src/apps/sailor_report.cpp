@@ -116,13 +116,13 @@ Result<void> run(const ReportOptions& options, const Environment& environment) {
   SAILOR_CHECK(check_elastic_trace(options, *output));
   const auto content = gather_report(input, options, environment);
   if (!content) return fail(content.error());
-  for (const std::string& note : content->notes) spdlog::warn("{}", note);
+  for (const std::string& note : content->notes) log_warning("{}", note);
   SAILOR_CHECK(write_file_atomically(
       *output, reports::report_page(content->page(input, fmt::format("sailor-report {}", version())))));
-  spdlog::info("wrote {}", output->string());
+  log_info("wrote {}", output->string());
   if (options.elastic_trace.has()) {
     SAILOR_CHECK(elastic::save_run_trace(content->events->lines, *options.elastic_trace));
-    spdlog::info("wrote {}", *options.elastic_trace);
+    log_info("wrote {}", *options.elastic_trace);
   }
   // A run has shown whether it fits.
   if (!content->run && !content->memory_problem.empty())

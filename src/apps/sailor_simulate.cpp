@@ -121,10 +121,10 @@ Result<std::optional<RunRecord>> read_run(const SimulateOptions& options, const 
   const bool is_last = trained && plan_fingerprint(*trained) == plan_fingerprint(plan);
   if (use_epochs_of(plan, *run)) {
     if (!is_last)
-      spdlog::warn("{}: its times are those of the epochs under this plan, its memory is that of the last plan",
-                   *options.against);
+      log_warning("{}: its times are those of the epochs under this plan, its memory is that of the last plan",
+                  *options.against);
   } else if (!is_last)
-    spdlog::warn("{} is the run of another plan: what follows compares two different plans", *options.against);
+    log_warning("{} is the run of another plan: what follows compares two different plans", *options.against);
   return std::optional<RunRecord>(*std::move(run));
 }
 
@@ -169,7 +169,7 @@ Result<void> simulate_plan(const SimulateOptions& options, const Environment& en
   if (!cluster) return fail(cluster.error());
   if (*cluster)
     if (const auto missing = what_is_missing(plan, **cluster, partitions_of(options.partition)))
-      spdlog::warn("{}", *missing);
+      log_warning("{}", *missing);
   auto measured = read_run(options, plan);
   if (!measured) return fail(measured.error());
   const std::string made_for = plan.origin.framework.empty() ? "sailor" : plan.origin.framework;

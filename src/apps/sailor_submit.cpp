@@ -1,7 +1,6 @@
 // sailor-submit: turns a plan into a batch script and hands it to Slurm. Runs on a login node. Prints the job's id on
 // stdout. Failure: exit 1, also with --wait when the job failed; 2 for a wrong command line.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
@@ -21,6 +20,7 @@
 #include "core/log.hpp"
 #include "core/stop_status.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "slurm/cluster_reader.hpp"
 #include "slurm/elastic_script.hpp"
 #include "slurm/jobs.hpp"
@@ -115,20 +115,20 @@ Result<void> check_array_size(std::size_t plans) {
               "submit fewer at a time");
 }
 
-std::string list(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+std::string list(const std::vector<std::string>& names) { return join(names, ", "); }
 
 /// Unsets environment variables that sbatch would prefer to the script.
 void drop_overriding_variables(const slurm::SbatchRequest& request, const Environment& environment) {
   const auto names = slurm::overriding_variables(request, environment);
   if (names.empty()) return;
   for (const std::string& name : names) ::unsetenv(name.c_str());
-  spdlog::warn("sbatch does not get {} of the environment: sailor-submit decides that, see its options", list(names));
+  log_warning("sbatch does not get {} of the environment: sailor-submit decides that, see its options", list(names));
 }
 
 void warn_of_overriding_variables(const slurm::SbatchRequest& request, const Environment& environment) {
   if (const auto names = slurm::overriding_variables(request, environment); !names.empty())
-    spdlog::warn("sbatch would take {} of the environment instead of what the script says: unset before submitting it",
-                 list(names));
+    log_warning("sbatch would take {} of the environment instead of what the script says: unset before submitting it",
+                list(names));
 }
 
 /// The last iteration in a log, and its loss: "   41    3.06412     87.1  ..."; std::nullopt before the first.
@@ -171,7 +171,7 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::i
   };
   const auto tell = [&](const slurm::JobStatus& now) {
     if (now.ended()) progress.reset();
-    spdlog::info("job {}: {}", job.name(), now.describe());
+    log_info("job {}: {}", job.name(), now.describe());
   };
   options.is_cancelled = [] { return stop_request() != 0; };
   auto status = slurm::wait_for(job, tell, options);
@@ -179,14 +179,14 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::i
   if (!status) return fail(status.error());
   if (status->phase == slurm::JobPhase::succeeded) {
     for (const std::string& line : slurm::last_lines(status->log, 10))
-      if (line.find("nothing to do: ") != std::string::npos) spdlog::warn("{}", line);
+      if (line.find("nothing to do: ") != std::string::npos) log_warning("{}", line);
     return {};
   }
   std::string what = fmt::format("job {} ({}): {}{}", job.name(), name, status->describe(),
                                  runs_sailor_train ? why(status->exit_code) : "");
   const auto lines = slurm::last_lines(status->log, 10);
   if (!lines.empty())
-    what += fmt::format("; its log {} ends with:\n    {}", status->log.string(), fmt::join(lines, "\n    "));
+    what += fmt::format("; its log {} ends with:\n    {}", status->log.string(), join(lines, "\n    "));
   else if (!status->log.empty())
     what += fmt::format("; its log would be {}, which is empty or not there", status->log.string());
   return fail(ErrorCode::failure, what);
@@ -238,7 +238,7 @@ Result<void> test_only(const std::vector<Job>& jobs) {
     auto answer = slurm::test_submission(job.script);
     if (!answer) return fail(answer.error());
     if (job.plans.front().kinds.size() > 1)
-      spdlog::info("Slurm says it of each component alone: together they may have to wait for each other");
+      log_info("Slurm says it of each component alone: together they may have to wait for each other");
     fmt::print("{}\n", *answer);
   }
   return {};
@@ -279,25 +279,24 @@ Result<slurm::JobHandle> queue(const Job& job) {
   if (!handle) return fail(handle.error());
   fmt::print("{}\n", handle->id);
   std::fflush(stdout);
-  spdlog::info("submitted job {}, which runs in {}", handle->id, job.request.run_directory.string());
+  log_info("submitted job {}, which runs in {}", handle->id, job.request.run_directory.string());
   suggest_next({fmt::format("squeue --jobs={}  # its log and its run file are in that folder", handle->id)});
   if (job.request.elastic) {
     const fs::path file = job.request.run_directory / elastic_job_file;
     if (const auto written = write_file_atomically(file, fmt::format("{} {}\n", handle->id, handle->cluster)); !written)
-      spdlog::warn("{}", written.error().message());
-    spdlog::info("its folder, for sailor-plan --watch --elastic FOLDER: {}",
-                 (job.request.run_directory / "elastic").string());
+      log_warning("{}", written.error().message());
+    log_info("its folder, for sailor-plan --watch --elastic FOLDER: {}",
+             (job.request.run_directory / "elastic").string());
   }
   if (job.request.continuation == slurm::Continuation::resubmit && job.request.array.empty())
-    spdlog::info("each job hands in the next one first; to end the training: scancel --me --name={}",
-                 job.request.job_name);
+    log_info("each job hands in the next one first; to end the training: scancel --me --name={}", job.request.job_name);
   return handle;
 }
 
 /// Warns of options on the command line that change nothing in these jobs.
 void warn_of_idle_options(const SubmitOptions& options, const std::vector<Job>& jobs) {
   const auto warn = [](const AnyOptionValue& option, std::string_view why) {
-    if (option.typed()) spdlog::warn("--{} changes nothing: {}", option.name(), why);
+    if (option.typed()) log_warning("--{} changes nothing: {}", option.name(), why);
   };
   if (*options.when_stopped == "end" && !options.elastic.has())
     warn(options.retries, "jobs start once more only with --when-stopped requeue or resubmit");
@@ -324,7 +323,7 @@ Result<void> run(const SubmitOptions& options, const Environment& environment) {
   if (can_run) can_run = check_mounts(environment, *all);
   // Nothing is queued: the script is only to be inspected.
   if (!can_run && (*options.dry_run || *options.test_only)) {
-    spdlog::warn("{}", can_run.error().message());
+    log_warning("{}", can_run.error().message());
     can_run = {};
   }
   if (!can_run) return can_run;
@@ -351,7 +350,7 @@ Result<void> run(const SubmitOptions& options, const Environment& environment) {
     warn_of_overriding_variables(first, environment);
     SAILOR_CHECK(write_job(jobs->front().plans, jobs->front().script, jobs->front().companion,
                            from_here(*options.export_), made));
-    spdlog::info("wrote {}, which runs in {}", *options.export_, first.run_directory.string());
+    log_info("wrote {}, which runs in {}", *options.export_, first.run_directory.string());
     return {};
   }
   std::vector<slurm::JobHandle> queued;

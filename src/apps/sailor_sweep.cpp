@@ -2,7 +2,6 @@
 // CSV and a table. Runs on a login node. Failure: exit 1, also if a point fails; 2 for a wrong command line; 3 when no
 // point has a plan.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
@@ -23,6 +22,7 @@
 #include "core/log.hpp"
 #include "core/shell.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "slurm/command_array.hpp"
 #include "slurm/jobs.hpp"
 
@@ -165,7 +165,7 @@ Result<void> submit(const Sweep& read, const SweepChoices& choices, const std::s
   if (!job) return fail(job.error());
   fmt::print("{}\n", job->id);
   std::fflush(stdout);
-  spdlog::info("submitted job {}, which works in {}", job->id, read.folder.string());
+  log_info("submitted job {}, which works in {}", job->id, read.folder.string());
   if (!choices.slurm->wait) {
     suggest_next({fmt::format("squeue --jobs={}", job->id),
                   fmt::format("sailor-sweep {} --output {}  # when it has ended: tables, and what failed again",
@@ -175,9 +175,9 @@ Result<void> submit(const Sweep& read, const SweepChoices& choices, const std::s
   catch_stop_requests("sailor-sweep", {SIGINT});
   for (int task = 0; task < tasks_of(read, *choices.slurm); ++task) {
     job->array_task = task;
-    auto ended = slurm::wait_for(
-        *job, [&](const slurm::JobStatus& now) { spdlog::info("job {}: {}", job->name(), now.describe()); },
-        {.is_cancelled = [] { return stop_request() != 0; }});
+    auto ended =
+        slurm::wait_for(*job, [&](const slurm::JobStatus& now) { log_info("job {}: {}", job->name(), now.describe()); },
+                        {.is_cancelled = [] { return stop_request() != 0; }});
     if (!ended) return fail(ended.error());
   }
   return {};
@@ -197,7 +197,7 @@ void suggest_best_plan(const Sweep& read, const std::vector<SweepRow>& rows) {
   words.insert(words.end(), read.options.begin(), read.options.end());
   words.insert(words.end(), {"--cluster", sweep::cluster_file(read, point).string(), "--output", "plan.toml"});
   for (std::string& word : words) word = shell_quote(word);
-  suggest_next({fmt::format("{}  # the fastest: {}", fmt::join(words, " "), point.label(read.experiment))});
+  suggest_next({fmt::format("{}  # the fastest: {}", join(words, " "), point.label(read.experiment))});
 }
 
 Result<int> tabulate(const Sweep& read, const SweepChoices& choices, const std::string& command) {
@@ -222,8 +222,8 @@ Result<int> run(const sweep::SweepOptions& options, const Environment& environme
     return 0;
   }
   if (pending->changed > 0)
-    spdlog::info("{} finished before, by another sailor-plan or from other measurements: they are done again",
-                 plural(pending->changed, "point") + (pending->changed == 1 ? " was" : " were"));
+    log_info("{} finished before, by another sailor-plan or from other measurements: they are done again",
+             plural(pending->changed, "point") + (pending->changed == 1 ? " was" : " were"));
   if (choices->slurm) {
     const auto script = array_script(*read, *choices);
     if (!script) return fail(script.error());

@@ -220,7 +220,7 @@ Result<void> train(const TrainOptions& options, const Environment& environment, 
       fmt::format("{}, as {} says", describe(*opened, world.control), choice.is_the_plans ? "the plan" : "--device");
   RunFile run_file(options, typed_command, plan, device, world.transport.name());
   if (!choice.is_the_plans && run_file.is_wanted()) {
-    if (speaks) spdlog::warn("no run file is written: these times are not those of the plan's devices");
+    if (speaks) log_warning("no run file is written: these times are not those of the plan's devices");
     run_file.forget();
   }
   SAILOR_CHECK(agree(world.control, speaks ? run_file.check(files_of_run(options)) : Result<void>()));
@@ -235,10 +235,10 @@ Result<void> train(const TrainOptions& options, const Environment& environment, 
   if (speaks && checkpoints.are_kept())
     if (const std::string warning = warning_of_kill(time_before_kill(environment, parameter_files(environment)));
         !warning.empty())
-      spdlog::warn("{}", warning);
+      log_warning("{}", warning);
   print_training_header(options, plan, devices, trainer, world.control);
   if (state.iteration() >= *options.iterations) {
-    if (speaks) spdlog::info("nothing to do: {} of {} iterations are done", state.iteration(), *options.iterations);
+    if (speaks) log_info("nothing to do: {} of {} iterations are done", state.iteration(), *options.iterations);
     return {};
   }
   const TrainingRun run{.options = options,

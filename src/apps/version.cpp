@@ -1,6 +1,5 @@
 // The output of --version, for people and for programs.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -30,7 +29,7 @@ std::string version_text(const std::string& program, const std::vector<std::stri
   const std::string commit = SAILOR_COMMIT;
   if (!asks_for_json(arguments))
     return fmt::format("{} {} ({}with {})\n", program, version(), commit.empty() ? "" : "commit " + commit + ", ",
-                       features.empty() ? "no optional part" : fmt::format("{}", fmt::join(features, ", ")));
+                       features.empty() ? "no optional part" : join(features, ", "));
   nlohmann::ordered_json json = {{"program", program},
                                  {"version", version()},
                                  {"architecture", SAILOR_ARCHITECTURE},

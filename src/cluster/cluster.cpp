@@ -1,7 +1,6 @@
 #include "cluster/cluster.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -24,7 +23,7 @@ const std::vector<std::string_view> availability_names{"idle", "up", "all"};
 std::string quoted_list(const std::vector<std::string>& names) {
   std::vector<std::string> quoted;
   for (const std::string& name : names) quoted.push_back(toml_quote(name));
-  return fmt::format("[{}]", fmt::join(quoted, ", "));
+  return fmt::format("[{}]", join(quoted, ", "));
 }
 
 std::string list_unless_empty(std::string_view key, const std::vector<std::string>& names) {
@@ -291,7 +290,7 @@ Result<Cluster> parse_cluster(std::string_view text, std::string_view source_nam
     for (const std::string& partition : group.partitions)
       if (!partition_names.contains(partition))
         row.reject("partitions", fmt::format("partition '{}' is not described", partition),
-                   fmt::format("add a [[partitions]] with this name; known: {}", fmt::join(partition_names, ", ")));
+                   fmt::format("add a [[partitions]] with this name; known: {}", join(partition_names, ", ")));
     for (const std::string& node : group.nodes)
       if (!node_names.insert(node).second) row.reject("nodes", fmt::format("node '{}' is described twice", node));
     cluster.groups.push_back(std::move(group));

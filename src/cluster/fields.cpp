@@ -1,7 +1,8 @@
 #include "cluster/fields.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include "core/text.hpp"
 
 namespace sailor {
 
@@ -56,7 +57,7 @@ void require_zone(const TomlTable& row, std::string_view key, const std::string&
                   const std::set<std::string>& known) {
   if (!zone.empty() && !known.contains(zone))
     row.reject(key, fmt::format("zone '{}' is not described", zone),
-               fmt::format("add a [[zones]] with this name; known: {}", fmt::join(known, ", ")));
+               fmt::format("add a [[zones]] with this name; known: {}", join(known, ", ")));
 }
 
 }  // namespace sailor

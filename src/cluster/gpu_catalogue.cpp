@@ -1,7 +1,6 @@
 #include "cluster/gpu_catalogue.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -76,7 +75,7 @@ Result<GpuType> GpuCatalogue::find(std::string_view name) const {
     names.push_back(type.name);
   }
   return fail(ErrorCode::not_found, fmt::format("GPU type '{}' is not in the catalogue", name),
-              fmt::format("known: {}; add it to gpus.toml", fmt::join(names, ", ")));
+              fmt::format("known: {}; add it to gpus.toml", join(names, ", ")));
 }
 
 const GpuType* GpuCatalogue::find_gres(std::string_view gres_type) const {

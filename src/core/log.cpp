@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdio>
 #include <memory>
@@ -35,6 +36,20 @@ class HarmlessFormatter : public spdlog::formatter {
   std::unique_ptr<spdlog::formatter> inner_;
 };
 
+spdlog::level::level_enum level_of_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warning:
+      return spdlog::level::warn;
+    case LogLevel::error:
+      break;
+  }
+  return spdlog::level::err;
+}
+
 }  // namespace
 
 void start_logging(const std::string& program, bool verbose) {
@@ -44,6 +59,10 @@ void start_logging(const std::string& program, bool verbose) {
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));
 }
+
+bool is_logged(LogLevel level) { return spdlog::should_log(level_of_spdlog(level)); }
+
+void write_log(LogLevel level, const std::string& message) { spdlog::log(level_of_spdlog(level), message); }
 
 void say(const std::string& text) {
   std::fputs(text.c_str(), stderr);

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 
 namespace sailor {
 
@@ -18,7 +18,7 @@ Result<Value> parse_name(std::string_view what, std::string_view text, const Nam
   const auto found = std::find(names.begin(), names.end(), text);
   if (found == names.end())
     return fail(code, fmt::format("{} '{}' is not known", what, text),
-                fmt::format("use one of: {}", fmt::join(names, ", ")));
+                fmt::format("use one of: {}", join(names, ", ")));
   return static_cast<Value>(found - names.begin());
 }
 

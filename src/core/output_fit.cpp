@@ -1,12 +1,13 @@
 #include "core/output_fit.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "core/text.hpp"
 
 namespace sailor {
 
@@ -84,7 +85,7 @@ std::string fitted(std::string_view text) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    all += fmt::format("{}", fmt::join(wrap(line, columns, LongWords::whole, indent_of(line, columns)), "\n"));
+    all += join(wrap(line, columns, LongWords::whole, indent_of(line, columns)), "\n");
     if (end < text.size()) all += '\n';
     text.remove_prefix(std::min(end + 1, text.size()));
   }

@@ -1,7 +1,6 @@
 #include "core/terminal.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <optional>
 
 #include "core/output_fit.hpp"
+#include "core/text.hpp"
 
 namespace sailor {
 
@@ -180,7 +180,7 @@ std::string Table::to_string() const {
   }
   if (!layout.left_out.empty())
     text += fitted(fmt::format("left out in {} columns: {} (to see {}: {} or a wider terminal)\n", fit.columns,
-                               fmt::join(layout.left_out, ", "), layout.left_out.size() == 1 ? "it" : "them",
+                               join(layout.left_out, ", "), layout.left_out.size() == 1 ? "it" : "them",
                                fit.how_to_see_all));
   return text;
 }

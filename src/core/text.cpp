@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -81,6 +82,19 @@ std::vector<std::string> split(std::string_view text, char separator) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return parts;
+}
+
+std::string join_texts(std::span<const std::string> parts, std::string_view separator) {
+  std::string text;
+  for (const std::string& part : parts) {
+    if (&part != &parts.front()) text += separator;
+    text += part;
+  }
+  return text;
+}
+
+void append_formatted(std::string& text, fmt::string_view format, fmt::format_args args) {
+  fmt::vformat_to(std::back_inserter(text), format, args);
 }
 
 std::string name_some(const std::vector<std::string>& names) {

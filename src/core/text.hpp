@@ -1,9 +1,13 @@
 // Small operations on text that the standard library lacks.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace sailor {
@@ -17,6 +21,35 @@ bool matches(std::string_view pattern, std::string_view name);
 bool matches_any(const std::vector<std::string>& patterns, std::string_view name);
 /// "a,b,,c" -> {"a", "b", "c"}: empty parts vanish.
 std::vector<std::string> split(std::string_view text, char separator);
+/// As join(), of texts.
+std::string join_texts(std::span<const std::string> parts, std::string_view separator);
+/// {"a", "b"} and ", " -> "a, b". `parts` is any range; what is no text is formatted as "{}" does.
+template <class Range>
+std::string join(const Range& parts, std::string_view separator) {
+  static_assert(!std::is_convertible_v<const Range&, std::string_view>, "one text is not a range of parts");
+  if constexpr (std::is_convertible_v<const Range&, std::span<const std::string>>) {
+    return join_texts(parts, separator);
+  } else {
+    std::string text;
+    bool is_first = true;
+    for (const auto& part : parts) {
+      if (!is_first) text += separator;
+      is_first = false;
+      if constexpr (std::is_convertible_v<decltype(part), std::string_view>)
+        text += std::string_view(part);
+      else
+        text += fmt::to_string(part);
+    }
+    return text;
+  }
+}
+/// Appends what fmt::vformat() makes.
+void append_formatted(std::string& text, fmt::string_view format, fmt::format_args args);
+/// text += fmt::format(...), without a string in between.
+template <class... Args>
+void append(std::string& text, fmt::format_string<const Args&...> format, const Args&... args) {
+  append_formatted(text, format, fmt::make_format_args(args...));
+}
 /// The first of many names: "gh1, gh2, gh3 and 61 more".
 std::string name_some(const std::vector<std::string>& names);
 /// Whether the text begins with a brace, as JSON objects do and TOML cannot.

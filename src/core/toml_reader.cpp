@@ -1,7 +1,6 @@
 #include "core/toml_reader.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <toml++/toml.h>
 #include <algorithm>
@@ -60,7 +59,7 @@ const char* type_name(const toml::node& node) {
   }
 }
 
-std::string join(std::string_view path, std::string_view key) {
+std::string key_path(std::string_view path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
 }
 
@@ -127,7 +126,7 @@ const toml::node* find(TomlState& state, const void* table, std::string_view pat
 void missing(TomlState& state, const void* table, std::string_view path, std::string_view key) {
   if (table == nullptr) return;  // an error was recorded when the table was not found
   if (!state.error) state.missing = {as_table(table), std::string(key)};
-  state.record(as_table(table), fmt::format("key '{}' is missing", join(path, key)));
+  state.record(as_table(table), fmt::format("key '{}' is missing", key_path(path, key)));
 }
 
 /// The same, but a missing key is an error.
@@ -139,7 +138,7 @@ const toml::node* demand(TomlState& state, const void* table, std::string_view p
 
 void wrong_type(TomlState& state, const toml::node& node, std::string_view path, std::string_view key,
                 std::string_view wanted) {
-  state.record(&node, fmt::format("'{}' must be {}, not {}", join(path, key), wanted, type_name(node)));
+  state.record(&node, fmt::format("'{}' must be {}, not {}", key_path(path, key), wanted, type_name(node)));
 }
 
 std::int64_t read_integer(TomlState& state, const toml::node& node, std::string_view path, std::string_view key,
@@ -152,7 +151,7 @@ std::int64_t read_integer(TomlState& state, const toml::node& node, std::string_
   if (*value < range.minimum || *value > range.maximum) {
     const std::string bound =
         *value < range.minimum ? fmt::format("at least {}", range.minimum) : fmt::format("at most {}", range.maximum);
-    state.record(&node, fmt::format("'{}' is {} but must be {}", join(path, key), *value, bound));
+    state.record(&node, fmt::format("'{}' is {} but must be {}", key_path(path, key), *value, bound));
     return std::clamp(*value, range.minimum, range.maximum);
   }
   return *value;
@@ -169,7 +168,7 @@ double read_number(TomlState& state, const toml::node& node, std::string_view pa
     const std::string bound = !std::isfinite(value)   ? "finite"
                               : value < range.minimum ? fmt::format("at least {}", range.minimum)
                                                       : fmt::format("at most {}", range.maximum);
-    state.record(&node, fmt::format("'{}' is {} but must be {}", join(path, key), value, bound));
+    state.record(&node, fmt::format("'{}' is {} but must be {}", key_path(path, key), value, bound));
     return std::clamp(1.0, range.minimum, range.maximum);
   }
   return value;
@@ -195,7 +194,7 @@ const toml::array* demand_array(TomlState& state, const void* table, std::string
 const toml::node* find_unknown(const TomlState& state, const toml::table& table, const std::string& path,
                                std::string& unknown_path) {
   for (const auto& [key, node] : table) {
-    const std::string here = join(path, key.str());
+    const std::string here = key_path(path, key.str());
     if (!state.known.contains(&node)) {
       unknown_path = here;
       return &node;
@@ -236,7 +235,7 @@ void TomlKeyRecorder::note(std::string_view path, std::string_view key) {
   if (key_recorder == nullptr) return;
   std::string name;  // without the numbers of rows: "pipelines[2]" is "pipelines"
   bool in_number = false;
-  for (const char c : join(path, key)) {
+  for (const char c : key_path(path, key)) {
     if (c == '[') in_number = true;
     if (!in_number) name += c;
     if (c == ']') in_number = false;
@@ -309,7 +308,7 @@ std::string TomlTable::text(std::string_view key) const {
     return {};
   }
   std::string value = *node->value<std::string>();
-  if (value.empty()) state_->record(node, fmt::format("'{}' must not be empty", join(path_, key)));
+  if (value.empty()) state_->record(node, fmt::format("'{}' must not be empty", key_path(path_, key)));
   return value;
 }
 
@@ -383,7 +382,7 @@ std::vector<TomlRow> TomlTable::rows(std::string_view key) const {
 TomlTable TomlTable::table(std::string_view key) const {
   const toml::node* node = demand(*state_, node_, path_, key);
   if (node != nullptr && !node->is_table()) wrong_type(*state_, *node, path_, key, "a table");
-  return {state_, node != nullptr ? node->as_table() : nullptr, join(path_, key)};
+  return {state_, node != nullptr ? node->as_table() : nullptr, key_path(path_, key)};
 }
 
 std::vector<TomlTable> TomlTable::tables(std::string_view key) const {
@@ -401,7 +400,7 @@ std::vector<TomlTable> TomlTable::tables(std::string_view key) const {
       wrong_type(*state_, element, path_, key, "an array of tables");
       return rows;
     }
-    rows.emplace_back(state_, element.as_table(), fmt::format("{}[{}]", join(path_, key), i++));
+    rows.emplace_back(state_, element.as_table(), fmt::format("{}[{}]", key_path(path_, key), i++));
   }
   return rows;
 }
@@ -411,8 +410,8 @@ std::size_t TomlTable::choice(std::string_view key, const std::vector<std::strin
   const auto found = std::find(choices.begin(), choices.end(), value);
   if (found == choices.end()) {
     if (!value.empty())
-      reject(key, fmt::format("'{}' is '{}'", join(path_, key), value),
-             fmt::format("use one of: {}", fmt::join(choices, ", ")));
+      reject(key, fmt::format("'{}' is '{}'", key_path(path_, key), value),
+             fmt::format("use one of: {}", join(choices, ", ")));
     return 0;
   }
   return static_cast<std::size_t>(found - choices.begin());

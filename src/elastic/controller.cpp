@@ -115,7 +115,7 @@ class Controller final : public runtime::MembershipPolicy {
     }
     desk.reset();  // it wakes the coordinator
     if (outcome && *outcome == 0)
-      if (const auto written = announce_end(settings_.folder); !written) spdlog::warn("{}", written.error().message());
+      if (const auto written = announce_end(settings_.folder); !written) log_warning("{}", written.error().message());
     coordinator->reset();
     return outcome;
   }
@@ -175,7 +175,7 @@ class Controller final : public runtime::MembershipPolicy {
     waiting_since_.reset();
     MemberFacts facts = member.facts;
     if (const auto known = complete_facts(facts, settings_.plan); !known) {
-      spdlog::warn("{}", known.error().message());
+      log_warning("{}", known.error().message());
       strangers_.insert(member.id);
       coordinator_->dismiss(member.id, runtime::Dismissal::refused, known.error().message());
       return;
@@ -223,7 +223,7 @@ class Controller final : public runtime::MembershipPolicy {
     if (auto plan = parse_plan(chosen, "the plan")) plan_ = *std::move(plan);
     if (before != chosen && desk_ != nullptr) desk_->forget();
     if (const auto written = journal_.add(journal_line(job, epoch, by_rank, choice.needed, chosen), true); !written)
-      spdlog::warn("{}: the controller cannot be replaced if it dies", written.error().message());
+      log_warning("{}: the controller cannot be replaced if it dies", written.error().message());
     spares_ = static_cast<int>(by_rank.size()) - plan_.ranks();
     event({{"what", "epoch"},
            {"epoch", epoch_},
@@ -300,7 +300,7 @@ class Controller final : public runtime::MembershipPolicy {
       if (auto nodes = excluded_nodes(settings_.folder))
         set_excluded(*std::move(nodes));
       else if (!std::exchange(warned_of_exclude_, true))
-        spdlog::warn("{}", nodes.error().message());
+        log_warning("{}", nodes.error().message());
       take_requests(members);
       send_excluded_home(members);
       name_slow_ranks(members);
@@ -390,7 +390,7 @@ class Controller final : public runtime::MembershipPolicy {
   void event(Json event, const std::string& line) {
     event["unix_time_s"] = unix_time();
     account_.add(event);
-    if (const auto written = events_.add(event, false); !written) spdlog::warn("{}", written.error().message());
+    if (const auto written = events_.add(event, false); !written) log_warning("{}", written.error().message());
     if (!line.empty() && settings_.say) settings_.say(line);
   }
 
@@ -649,7 +649,7 @@ class Controller final : public runtime::MembershipPolicy {
                                   account_.again().value(), account_.goodput(now) * 100.0)
                     : std::string());
     if (const auto written = journal_.add({{"what", outcome && *outcome == 0 ? "ended" : "stopped"}}, true); !written)
-      spdlog::warn("{}", written.error().message());
+      log_warning("{}", written.error().message());
     outcome_ = std::move(outcome);
     ended_ = true;
     changed_.notify_all();

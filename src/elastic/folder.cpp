@@ -2,13 +2,13 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <sstream>
 #include <system_error>
 
 #include "core/files.hpp"
+#include "core/text.hpp"
 
 namespace sailor::elastic {
 
@@ -87,8 +87,7 @@ Result<void> exclude_nodes(const fs::path& folder, const std::vector<std::string
   if (!nodes) return fail(nodes.error());
   nodes->insert(add.begin(), add.end());
   for (const std::string& node : take_back) nodes->erase(node);
-  return write_file_atomically(folder / "exclude",
-                               fmt::format("{}{}", fmt::join(*nodes, "\n"), nodes->empty() ? "" : "\n"));
+  return write_file_atomically(folder / "exclude", fmt::format("{}{}", join(*nodes, "\n"), nodes->empty() ? "" : "\n"));
 }
 
 std::optional<PlanRequest> next_request(const fs::path& folder) {

@@ -1,13 +1,13 @@
 #include "elastic/roles.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
 
+#include "core/text.hpp"
 #include "plan/node_placement.hpp"
 
 namespace sailor::elastic {
@@ -251,7 +251,7 @@ Result<void> complete_facts(MemberFacts& facts, const Plan& plan) {
     else
       return fail(ErrorCode::invalid_input,
                   fmt::format("a process on {} does not say which type of device it has, and the plan has {}",
-                              facts.host, fmt::join(types, ", ")),
+                              facts.host, join(types, ", ")),
                   "start it with --gpu-type NAME");
   }
   if (facts.zone.empty()) {
@@ -265,7 +265,7 @@ Result<void> complete_facts(MemberFacts& facts, const Plan& plan) {
     else if (zones.size() > 1)
       return fail(ErrorCode::invalid_input,
                   fmt::format("a process on {} does not say in which zone it is, and the plan has {} in '{}'",
-                              facts.host, facts.gpu, fmt::join(zones, "', '")),
+                              facts.host, facts.gpu, join(zones, "', '")),
                   "start it with --zone NAME");
   }
   return {};
@@ -339,7 +339,7 @@ std::string describe_devices(std::span<const MemberFacts> members) {
     parts.push_back(fmt::format("{} x ({} {}{})", count, devices, kind.first,
                                 kind.second.empty() ? "" : fmt::format(" in '{}'", kind.second)));
   }
-  return fmt::format("{}", fmt::join(parts, " + "));
+  return join(parts, " + ");
 }
 
 std::vector<std::vector<MemberFacts>> devices_after_losses(const std::vector<MemberFacts>& members, int min_ranks,

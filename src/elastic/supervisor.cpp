@@ -65,7 +65,7 @@ int supervise(const SupervisorSettings& settings, const std::function<int(const 
     std::signal(SIGINT, pass_on);
     const bool ends_itself = listen_to(ends[0], settings.silence);
     if (!ends_itself) {
-      spdlog::warn("the controller has been silent for {:g} s and is started anew", settings.silence.value());
+      log_warning("the controller has been silent for {:g} s and is started anew", settings.silence.value());
       ::kill(child, SIGKILL);
     }
     int status = 0;
@@ -74,11 +74,11 @@ int supervise(const SupervisorSettings& settings, const std::function<int(const 
     ::close(ends[0]);
     worker_process = 0;
     if (WIFEXITED(status)) return WEXITSTATUS(status);
-    if (ends_itself) spdlog::warn("the controller was ended by signal {} and is started anew", WTERMSIG(status));
+    if (ends_itself) log_warning("the controller was ended by signal {} and is started anew", WTERMSIG(status));
     crashes.push_back(Clock::now());
     while (crashes.front() < Clock::now() - std::chrono::minutes(1)) crashes.pop_front();
     if (static_cast<int>(crashes.size()) > settings.max_crashes_per_minute) {
-      spdlog::error("the controller crashed {} times within a minute", crashes.size());
+      log_error("the controller crashed {} times within a minute", crashes.size());
       return EXIT_FAILURE;
     }
   }

@@ -1,7 +1,6 @@
 #include "handover/grid.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -32,7 +31,7 @@ std::string gpus_text(const Plan& plan) {
   }
   std::vector<std::string> parts;
   for (const Range& range : ranges) parts.push_back(fmt::format("{}-{} on {}", range.first, range.last, range.gpu));
-  return fmt::format("{} ranks: {}", plan.ranks(), fmt::join(parts, ", "));
+  return fmt::format("{} ranks: {}", plan.ranks(), join(parts, ", "));
 }
 
 Chunk chunk_of(const LayerRange& range, const Model& model) {

@@ -2,13 +2,13 @@
 #include "handover/megatron.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <array>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "core/shell.hpp"
+#include "core/text.hpp"
 #include "handover/writers.hpp"
 
 namespace sailor::handover {
@@ -125,7 +125,7 @@ std::string arguments_for_unplanned(const Model& model) {
       add("--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff", setting.value);
     if (key == "num_nextn_predict_layers") add("--mtp-num-layers", setting.value);
   }
-  return fmt::format("{}", fmt::join(words, " "));
+  return join(words, " ");
 }
 
 std::string as_array(std::string_view array, const std::vector<Section>& sections) {

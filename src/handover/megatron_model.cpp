@@ -1,7 +1,7 @@
 // The architecture of a model as arguments of Megatron-Core.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "core/text.hpp"
 #include "handover/megatron.hpp"
 
 namespace sailor::handover {
@@ -47,7 +47,7 @@ std::string expert_pattern(const Model& model) {
     runs.push_back(fmt::format("[{}]*{}", experts ? 1 : 0, length));
     block += length;
   }
-  return runs.size() == 1 ? "1" : fmt::format("({})", fmt::join(runs, "+"));
+  return runs.size() == 1 ? "1" : fmt::format("({})", join(runs, "+"));
 }
 
 void add_attention(const Model& model, std::vector<Argument>& arguments) {
@@ -124,12 +124,12 @@ std::vector<std::string> missing_in_core(const Model& model) {
 
 Result<std::vector<Argument>> architecture_arguments(const Model& model, const Grid& grid, Precision precision) {
   if (const auto reasons = unsupported(model, grid); !reasons.empty())
-    return fail(ErrorCode::unavailable,
-                fmt::format("Megatron-Core cannot run model {}: its arguments do not have {}", model.name,
-                            fmt::join(reasons, "; ")),
-                is_trainable(precision) && check_trainable(model)
-                    ? "hand over another model, or train this one with sailor-train (sailor-submit PLAN)"
-                    : "hand over another model, or to another framework");
+    return fail(
+        ErrorCode::unavailable,
+        fmt::format("Megatron-Core cannot run model {}: its arguments do not have {}", model.name, join(reasons, "; ")),
+        is_trainable(precision) && check_trainable(model)
+            ? "hand over another model, or train this one with sailor-train (sailor-submit PLAN)"
+            : "hand over another model, or to another framework");
   std::vector<Argument> arguments{{"--num-layers", fmt::to_string(model.blocks)},
                                   {"--hidden-size", fmt::to_string(model.hidden)},
                                   {"--ffn-hidden-size", fmt::to_string(model.feed_forward)}};

@@ -2,12 +2,12 @@
 // scripts that call nemo_run's run.cli.main), as an array of bash. NeMo computes with Megatron-Core, so that what that
 // cannot run is refused alike; a recipe says what the family of the model has besides its sizes.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <utility>
 #include <vector>
 
 #include "core/shell.hpp"
+#include "core/text.hpp"
 #include "handover/grid.hpp"
 #include "handover/megatron.hpp"
 #include "handover/writers.hpp"
@@ -110,7 +110,7 @@ Result<Grid> nemo_grid(const Plan& plan, const Model& model) {
   if (!grid) return grid;
   SAILOR_CHECK(check_one_sharding_group(plan, nemo_name));
   if (const auto missing = missing_in_core(model); !missing.empty())
-    return cannot_run(nemo_name, fmt::format("model {}: it does not have {}", model.name, fmt::join(missing, "; ")),
+    return cannot_run(nemo_name, fmt::format("model {}: it does not have {}", model.name, join(missing, "; ")),
                       "hand over another model");
   if (plan.job.precision == Precision::fp32 || plan.job.precision == Precision::tf32)
     return cannot_run(nemo_name,

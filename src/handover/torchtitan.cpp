@@ -1,10 +1,10 @@
 // torchtitan: command-line overrides of a registered configuration (0.3), or sections of a TOML file (0.2).
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "core/text.hpp"
 #include "handover/grid.hpp"
 #include "handover/writers.hpp"
 
@@ -164,7 +164,7 @@ Result<Handover> write_torchtitan_toml(const Plan& plan, const Model& model, std
   if (settings->grid.pipeline_parallel > 1) {
     text += "module_fqns_per_model_part = [\n";
     for (const auto& part : modules(settings->grid, "output"))
-      text += fmt::format("  [\"{}\"],\n", fmt::join(part, "\", \""));
+      text += fmt::format("  [\"{}\"],\n", join(part, "\", \""));
     text += "]\n";
   }
   text += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n",
@@ -200,10 +200,9 @@ Result<Handover> write_torchtitan(const Plan& plan, const Model& model, std::str
   std::string text = handover.array + "=(\n";
   if (settings->grid.pipeline_parallel > 1) {
     std::vector<std::string> parts;
-    for (const auto& part : modules(settings->grid, "lm_head"))
-      parts.push_back(fmt::format("{}", fmt::join(part, ",")));
+    for (const auto& part : modules(settings->grid, "lm_head")) parts.push_back(join(part, ","));
     // A list goes on until the next option.
-    text += fmt::format("  --parallelism.module_fqns_per_model_part\n    {}\n", fmt::join(parts, "\n    "));
+    text += fmt::format("  --parallelism.module_fqns_per_model_part\n    {}\n", join(parts, "\n    "));
     text += "  --training.disable_cuda_graphs\n";  // torchtitan refuses both together
   }
   handover.settings.emplace_back("--parallelism.module_fqns_per_model_part");

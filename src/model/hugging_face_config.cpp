@@ -3,7 +3,6 @@
 #include "model/hugging_face_config.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +14,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "core/text.hpp"
 
 namespace sailor {
 
@@ -471,9 +472,9 @@ Result<Model> parse_hugging_face_config(std::string_view text, std::string_view 
   if (family == families.end()) {
     std::vector<std::string_view> known;
     for (const Family& each : families) known.push_back(each.name);
-    return fail(ErrorCode::unavailable, fmt::format("{}: model_type \"{}\" is not understood", source_name, type),
-                fmt::format("known are {}; or describe the model as TOML (profiles/models has examples)",
-                            fmt::join(known, ", ")));
+    return fail(
+        ErrorCode::unavailable, fmt::format("{}: model_type \"{}\" is not understood", source_name, type),
+        fmt::format("known are {}; or describe the model as TOML (profiles/models has examples)", join(known, ", ")));
   }
 
   Model model;
@@ -504,7 +505,7 @@ Result<Model> parse_hugging_face_config(std::string_view text, std::string_view 
   if (config.error()) return fail(*config.error());
   if (const auto unread = config.unread(); !unread.empty())
     return fail(ErrorCode::unavailable,
-                fmt::format("{}: not understood for model_type \"{}\": {}", source_name, type, fmt::join(unread, ", ")),
+                fmt::format("{}: not understood for model_type \"{}\": {}", source_name, type, join(unread, ", ")),
                 "remove what changes neither weights nor products, or describe the model as TOML");
   return model;
 }

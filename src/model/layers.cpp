@@ -1,12 +1,12 @@
 // Parameters and FLOP of a model's layers.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "core/text.hpp"
 #include "model/model.hpp"
 
 namespace sailor {
@@ -97,7 +97,7 @@ std::string Model::unplanned_text(bool of_training) const {
   std::vector<std::string> texts;
   for (const UnplannedSetting& setting : unplanned)
     if (of_training || !setting.of_training) texts.push_back(fmt::format("{} = {}", setting.key, setting.value));
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return join(texts, ", ");
 }
 
 std::vector<std::pair<std::string_view, int>> Model::feed_forward_widths() const {
@@ -252,10 +252,9 @@ Result<void> check_trainable(const Model& model) {
   for (const UnplannedSetting& setting : model.unplanned)
     note(!setting.of_training, fmt::format("{} = {}", setting.key, setting.value));
   if (beyond.empty()) return {};
-  return fail(
-      ErrorCode::unavailable,
-      fmt::format("model '{}' has {}, which sailor-train does not compute", model.name, fmt::join(beyond, ", ")),
-      "plan and simulate it, and train it with another framework");
+  return fail(ErrorCode::unavailable,
+              fmt::format("model '{}' has {}, which sailor-train does not compute", model.name, join(beyond, ", ")),
+              "plan and simulate it, and train it with another framework");
 }
 
 }  // namespace sailor

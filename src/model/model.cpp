@@ -1,7 +1,6 @@
 #include "model/model.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -29,7 +28,7 @@ Result<LayerKind> parse_layer_kind(std::string_view text) {
   for (std::size_t i = 0; i < layer_kind_names.size(); ++i)
     if (layer_kind_names[i] == text) return static_cast<LayerKind>(i);
   return fail(ErrorCode::invalid_input, fmt::format("'{}' is no kind of layer", text),
-              fmt::format("use one of: {}", fmt::join(layer_kind_names, ", ")));
+              fmt::format("use one of: {}", join(layer_kind_names, ", ")));
 }
 
 LayerKind Model::layer_kind(int index) const {
@@ -213,7 +212,7 @@ Result<Model> find_model(const std::string& name_or_path, const fs::path& folder
   if (no_model) return fail(*no_model);
   return fail(ErrorCode::not_found,
               fmt::format("model '{}' is not known (known: {}; from {}, --models names another folder)", name_or_path,
-                          fmt::join(names, ", "), folder.string()),
+                          join(names, ", "), folder.string()),
               did_you_mean(name_or_path, names,
                            "use one of these, or a path that ends in .toml (a model file) or .json (Hugging Face's "
                            "config.json)"));

@@ -1,7 +1,6 @@
 #include "plan/plan.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -10,6 +9,7 @@
 
 #include "core/names.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "plan/plan_names.hpp"
 
 namespace sailor {
@@ -152,14 +152,14 @@ std::string describe(const Plan& plan) {
     const std::string chunks = pipeline.chunks() > 1 ? fmt::format(" of {} chunks", pipeline.chunks()) : "";
     const std::string own = one_micro_batch ? "" : fmt::format(" with micro-batch {}", plan.micro_batch_of(pipeline));
     parts.push_back(fmt::format("{} of {}{} on {}{}", plural(static_cast<std::size_t>(pipeline.count), "pipeline"),
-                                plural(pipeline.stages.size(), "stage"), chunks, fmt::join(kinds, ", "), own));
+                                plural(pipeline.stages.size(), "stage"), chunks, join(kinds, ", "), own));
   }
   const std::string sharding = plan.optimizer_sharding == OptimizerSharding::none ? "" : ", " + sharding_text(plan);
   std::string degrees;
   if (plan.context_parallel > 1) degrees += fmt::format(", context parallel {}", plan.context_parallel);
   if (plan.expert_parallel > 1) degrees += fmt::format(", expert parallel {}", plan.expert_parallel);
   const std::string common = one_micro_batch ? ", micro-batch " + micro_batch_text(plan) : "";
-  return fmt::format("{}{}{}{}", fmt::join(parts, " + "), common, degrees, sharding);
+  return fmt::format("{}{}{}{}", join(parts, " + "), common, degrees, sharding);
 }
 
 }  // namespace sailor

@@ -38,14 +38,14 @@ std::optional<Cluster> cluster_of_origin(const Plan& plan, const GpuCatalogue& g
   auto cluster = load_cluster(file, gpus);
   if (!cluster) {
     if (speaks)
-      spdlog::warn("the cluster that the plan was made for cannot be read, and its links and prices are left out: {}",
-                   cluster.error().what);
+      log_warning("the cluster that the plan was made for cannot be read, and its links and prices are left out: {}",
+                  cluster.error().what);
     return std::nullopt;
   }
   const bool is_same = content_hash(cluster_to_toml(*cluster)) == plan.origin.cluster_hash;
   if (speaks)
-    spdlog::info("uses cluster {}, for which the plan was made{}; --cluster names another", file,
-                 is_same ? "" : " (it has changed since)");
+    log_info("uses cluster {}, for which the plan was made{}; --cluster names another", file,
+             is_same ? "" : " (it has changed since)");
   return *std::move(cluster);
 }
 

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -181,7 +180,7 @@ std::string plan_to_toml(const Plan& plan) {
         std::vector<std::string> chunks;
         for (int i = 0; i < stage.chunks(); ++i)
           chunks.push_back(fmt::format("[{}, {}]", stage.chunk(i).first, stage.chunk(i).last));
-        text += fmt::format("layers = [{}]  # half-open\n", fmt::join(chunks, ", "));
+        text += fmt::format("layers = [{}]  # half-open\n", join(chunks, ", "));
       }
       quoted("gpu", stage.gpu);
       line("tensor_parallel", stage.tensor_parallel);

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -27,21 +26,21 @@ void TraceEvents::begin(std::string_view about) {
 void TraceEvents::process(int process, std::string_view name) {
   out_ += first_ ? "\n" : ",\n";
   first_ = false;
-  fmt::format_to(std::back_inserter(out_),
-                 R"({{"ph":"M","pid":{0},"name":"process_name","args":{{"name":{1}}}}},)"
-                 "\n"
-                 R"({{"ph":"M","pid":{0},"name":"process_sort_index","args":{{"sort_index":{0}}}}})",
-                 process, json_text(name));
+  append(out_,
+         R"({{"ph":"M","pid":{0},"name":"process_name","args":{{"name":{1}}}}},)"
+         "\n"
+         R"({{"ph":"M","pid":{0},"name":"process_sort_index","args":{{"sort_index":{0}}}}})",
+         process, json_text(name));
 }
 
 void TraceEvents::track(int process, std::size_t track, std::string_view name) {
   out_ += first_ ? "\n" : ",\n";
   first_ = false;
-  fmt::format_to(std::back_inserter(out_),
-                 R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_name","args":{{"name":{2}}}}},)"
-                 "\n"
-                 R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_sort_index","args":{{"sort_index":{1}}}}})",
-                 process, track, json_text(name));
+  append(out_,
+         R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_name","args":{{"name":{2}}}}},)"
+         "\n"
+         R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_sort_index","args":{{"sort_index":{1}}}}})",
+         process, track, json_text(name));
 }
 
 void TraceEvents::slice(int process, std::size_t track, Nanoseconds start, Nanoseconds end, std::string_view name,
@@ -77,7 +76,7 @@ void TraceEvents::arrow_end(int process, std::size_t track, Nanoseconds at, bool
                             std::string_view name) {
   open(begins ? "s" : "f", process, track, at);
   if (!begins) out_ += R"(,"bp":"e")";
-  fmt::format_to(std::back_inserter(out_), R"(,"id":{},"name":)", id);
+  append(out_, R"(,"id":{},"name":)", id);
   put_text(name);
   out_ += R"(,"cat":)";
   put_text(name);
@@ -97,15 +96,14 @@ Result<void> TraceEvents::end() {
 }
 
 void TraceEvents::open(std::string_view phase, int process, std::size_t track, Nanoseconds at) {
-  fmt::format_to(std::back_inserter(out_), R"({}{{"ph":"{}","pid":{},"tid":{},"ts":)", first_ ? "\n" : ",\n", phase,
-                 process, track);
+  append(out_, R"({}{{"ph":"{}","pid":{},"tid":{},"ts":)", first_ ? "\n" : ",\n", phase, process, track);
   first_ = false;
   put(at);
 }
 
 void TraceEvents::put(Nanoseconds time) {
   const Nanoseconds size = std::abs(time);
-  fmt::format_to(std::back_inserter(out_), "{}{}.{:03}", time < 0 ? "-" : "", size / 1000, size % 1000);
+  append(out_, "{}{}.{:03}", time < 0 ? "-" : "", size / 1000, size % 1000);
 }
 
 /// Most names need no escapes, and a trace has millions.

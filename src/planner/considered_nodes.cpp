@@ -1,7 +1,6 @@
 #include "planner/considered_nodes.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -65,8 +64,7 @@ Result<std::vector<const Partition*>> partitions_of(const Request& request, cons
       std::vector<std::string> names;
       for (const Partition& known : cluster.partitions) names.push_back(known.name);
       const auto guess = closest(name, names);
-      return fail(ErrorCode::not_found,
-                  fmt::format("partition '{}' not found (known: {})", name, fmt::join(names, ", ")),
+      return fail(ErrorCode::not_found, fmt::format("partition '{}' not found (known: {})", name, join(names, ", ")),
                   guess ? fmt::format("did you mean --partition {}?", *guess) : "use --partition NAME");
     }
     if (partition->state() != "up" && request.availability != Availability::all)
@@ -95,14 +93,13 @@ Result<void> check_places(const Request& request, const Cluster& cluster) {
   for (const std::string& zone : request.pins.zones)
     if (!zones.contains(zone))
       return fail(ErrorCode::usage,
-                  fmt::format("zone '{}' has no nodes in this cluster (zones: {})", zone, fmt::join(zones, ", ")),
+                  fmt::format("zone '{}' has no nodes in this cluster (zones: {})", zone, join(zones, ", ")),
                   "correct --pin zone");
   std::set<std::string> unknown(request.pins.excluded_nodes.begin(), request.pins.excluded_nodes.end());
   for (const NodeGroup& group : cluster.groups)
     for (const std::string& node : group.nodes) unknown.erase(node);
   if (!unknown.empty())
-    return fail(ErrorCode::invalid_input, fmt::format("no node is named {}", fmt::join(unknown, ", ")),
-                "correct --exclude");
+    return fail(ErrorCode::invalid_input, fmt::format("no node is named {}", join(unknown, ", ")), "correct --exclude");
   return {};
 }
 
@@ -122,7 +119,7 @@ tl::unexpected<Error> no_nodes(const Request& request, const Cluster& cluster) {
   const char* const wanted = free_now ? "is idle" : request.availability == Availability::up ? "is up" : "exists";
   return fail(ErrorCode::infeasible,
               fmt::format("no node of {} {}{}", where_of(request), wanted,
-                          reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; "))),
+                          reasons.empty() ? "" : fmt::format(" ({})", join(reasons, "; "))),
               !remedy.empty()                                    ? remedy
               : !cluster.left_out_of(request.partitions).empty() ? "choose another partition"
               : free_now ? "use --availability up to plan for nodes that are busy now"

@@ -1,7 +1,6 @@
 #include "planner/each_degree.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/text.hpp"
 #include "planner/considered_nodes.hpp"
 #include "planner/explain.hpp"
 #include "planner/solution_pool.hpp"
@@ -220,19 +220,18 @@ class DegreeSearch {
     if (contexts_.size() > 1) parts.push_back(fmt::format("context_parallel {}", degrees.context));
     if (experts_.size() > 1) parts.push_back(fmt::format("expert_parallel {}", degrees.expert));
     if (shardings_.size() > 1) parts.push_back("sharding_degree " + sharding_name(degrees.sharding));
-    return fmt::format("{}", fmt::join(parts, " with "));
+    return join(parts, " with ");
   }
 
   [[nodiscard]] std::string tried_text() const {
     std::vector<std::string> parts;
-    if (contexts_.size() > 1) parts.push_back(fmt::format("context_parallel {}", fmt::join(contexts_, ", ")));
-    if (experts_.size() > 1) parts.push_back(fmt::format("expert_parallel {}", fmt::join(experts_, ", ")));
-    std::string text = fmt::format("Tried briefly: {}", fmt::join(parts, " with "));
+    if (contexts_.size() > 1) parts.push_back(fmt::format("context_parallel {}", join(contexts_, ", ")));
+    if (experts_.size() > 1) parts.push_back(fmt::format("expert_parallel {}", join(experts_, ", ")));
+    std::string text = fmt::format("Tried briefly: {}", join(parts, " with "));
     if (shardings_.size() == 1) return text;
     std::vector<std::string> names;
     for (const int degree : shardings_) names.push_back(sharding_name(degree));
-    return text +
-           fmt::format("{}sharding_degree {}", divides() ? "; for the best of them " : "", fmt::join(names, ", "));
+    return text + fmt::format("{}sharding_degree {}", divides() ? "; for the best of them " : "", join(names, ", "));
   }
 
   /// `searches`: how many such searches share the time.

@@ -1,7 +1,6 @@
 #include "planner/explain.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <string_view>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
 #include "plan/placement.hpp"
 #include "planner/outline.hpp"
@@ -129,7 +129,7 @@ std::string differences(const Candidate& candidate, const Candidate& winner) {
     texts.push_back(fmt::format("{} {}{}{}", part->name, share < 0.0 ? "-" : "+", percent(share),
                                 why.empty() ? "" : fmt::format(" ({})", why)));
   }
-  return texts.empty() ? "no part of the time differs by 0.5%" : fmt::format("{}", fmt::join(texts, ", "));
+  return texts.empty() ? "no part of the time differs by 0.5%" : join(texts, ", ");
 }
 
 /// How a plan compares with the winner under the objective: "12% dearer".
@@ -217,7 +217,7 @@ std::string own_parts(const Candidate& candidate) {
     texts.push_back(
         fmt::format("{} {} ({}{}{})", part.name, format_time(time), percent(share), why.empty() ? "" : ": ", why));
   }
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return join(texts, ", ");
 }
 
 std::optional<int> nodes_of(const Plan& plan, const Cluster& cluster) {
@@ -270,7 +270,7 @@ std::vector<std::string> broken_pins(const Plan& plan, const Pins& pins) {
   };
   const auto check_among = [&](std::string_view key, const std::vector<std::string>& pinned, const std::string& has) {
     if (!pinned.empty() && std::find(pinned.begin(), pinned.end(), has) == pinned.end())
-      differs(key, fmt::format("{}", fmt::join(pinned, fmt::format(",{}=", key))), has);
+      differs(key, join(pinned, fmt::format(",{}=", key)), has);
   };
   check("data_parallel", pins.data_parallel, plan.data_parallel());
   check_named("schedule", pins.schedule, plan.schedule);

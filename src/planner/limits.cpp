@@ -1,7 +1,6 @@
 #include "planner/limits.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 
 namespace sailor::planner {
 
@@ -119,7 +119,7 @@ Result<SearchResult> search_beside_limits(const Request& request, const Error& e
   if (reasons.empty())
     reasons.push_back(fmt::format("no plan keeps all limits together: the fastest reaches {}, the cheapest {}",
                                   rate_text(quick), rate_text(cheap)));
-  return fail(ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")), error.hint);
+  return fail(ErrorCode::infeasible, join(reasons, "; "), error.hint);
 }
 
 Error with_nodes_it_takes(const Request& request, const simulator::Environment& environment, Error error) {

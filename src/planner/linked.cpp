@@ -1,7 +1,6 @@
 #include "planner/linked.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -9,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "core/text.hpp"
 #include "profile/advice.hpp"
 
 namespace sailor::planner {
@@ -69,7 +69,7 @@ std::string not_linked(StagePrices& prices) {
       "{} of {} {} cannot be used together with the others: no link {}{} was measured or stated; state "
       "between_nodes_bytes_per_s in [network] of the cluster file, or {}",
       (all - most) * prices.space().context_parallel, all * prices.space().context_parallel,
-      kind == DeviceKind::gpu ? "GPUs" : "devices", fmt::join(missing, ", "),
+      kind == DeviceKind::gpu ? "GPUs" : "devices", join(missing, ", "),
       more > 0 ? fmt::format(" and {} more", more) : "", links_advice(kind));
 }
 

@@ -1,11 +1,12 @@
 #include "planner/outline.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+
+#include "core/text.hpp"
 
 namespace sailor::planner {
 
@@ -23,11 +24,11 @@ std::string layers_text(const std::vector<Stage>& stages, std::size_t first, std
     const std::vector<int> same = sizes(stages[i]);
     std::size_t end = i + 1;
     while (end < last && sizes(stages[end]) == same) ++end;
-    const std::string layers = fmt::format("{}", fmt::join(same, "+"));
+    const std::string layers = join(same, "+");
     runs.push_back(end - i > 1 ? fmt::format("{}x{}", end - i, layers) : layers);
     i = end;
   }
-  return fmt::format("{}", fmt::join(runs, " "));
+  return join(runs, " ");
 }
 
 /// "A100-40 tp4: 13 | V100-16 tp4: 2x6"; with "@zone" behind the GPU type where asked.
@@ -48,7 +49,7 @@ std::string stages_text(const std::vector<Stage>& stages, bool with_zones) {
     parts.push_back(std::move(part));
     i = end;
   }
-  return fmt::format("{}", fmt::join(parts, " | "));
+  return join(parts, " | ");
 }
 
 }  // namespace

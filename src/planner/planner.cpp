@@ -1,7 +1,6 @@
 #include "planner/planner.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <tuple>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "planner/bound/bound.hpp"
 #include "planner/each_degree.hpp"
 #include "planner/each_recompute.hpp"
@@ -471,8 +471,7 @@ class Search {
         reasons.push_back(fmt::format("none of the plans that fit into memory takes as few as {} (--max-gpus)",
                                       plural(static_cast<std::size_t>(*allowed), "device")));
       if (reasons.empty()) reasons.push_back("plans were found, but none keeps all limits and pins together");
-      return {ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
-              "relax that limit, or give more devices"};
+      return {ErrorCode::infeasible, join(reasons, "; "), "relax that limit, or give more devices"};
     }
     if (solutions.nearest_misfit()) {
       const Plan& nearest = *solutions.nearest_misfit();

@@ -1,7 +1,6 @@
 #include "planner/request.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -23,8 +22,7 @@ constexpr std::array<std::string_view, 17> heuristic_names{
     "add-group", "move-layers",     "change-sharding", "refine-printed",  "parts"};
 
 tl::unexpected<Error> unknown(std::string_view what, std::string_view value, const std::vector<std::string>& known) {
-  return fail(ErrorCode::usage,
-              fmt::format("--pin: {} '{}' is not known (known: {})", what, value, fmt::join(known, ", ")),
+  return fail(ErrorCode::usage, fmt::format("--pin: {} '{}' is not known (known: {})", what, value, join(known, ", ")),
               did_you_mean(value, known, "see --help"));
 }
 
@@ -68,8 +66,7 @@ bool keeps_limits(const Request& request, Seconds time, Usd cost, std::optional<
 
 std::string where_of(const Request& request) {
   if (request.partitions.empty()) return "the cluster";
-  return fmt::format("partition{} '{}'", request.partitions.size() == 1 ? "" : "s",
-                     fmt::join(request.partitions, "', '"));
+  return fmt::format("partition{} '{}'", request.partitions.size() == 1 ? "" : "s", join(request.partitions, "', '"));
 }
 
 std::string_view to_string(Objective objective) {

@@ -1,7 +1,6 @@
 #include "planner/search_space.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "planner/considered_nodes.hpp"
 #include "profile/advice.hpp"
 #include "simulator/price_list.hpp"
@@ -69,7 +69,7 @@ class SpaceMaker {
       names.insert("gpu=" + group.gpu);
     }
     space_.left_out.push_back(fmt::format("{} without GPUs beside those that have some (--pin {} plans for them)",
-                                          plural(static_cast<std::size_t>(nodes), "node"), fmt::join(names, ",")));
+                                          plural(static_cast<std::size_t>(nodes), "node"), join(names, ",")));
     return std::move(space_);
   }
 
@@ -334,8 +334,8 @@ class SpaceMaker {
                     request_.limits.gpus ? fmt::format(" --max-gpus {}", *request_.limits.gpus) : "");
     return fail(ErrorCode::infeasible,
                 fmt::format("what is pinned takes {} ({}), {} more than there are{}{}",
-                            plural(static_cast<std::size_t>(needed), "device"), fmt::join(factors, " x "),
-                            needed - there, limits.empty() ? "" : " under", limits),
+                            plural(static_cast<std::size_t>(needed), "device"), join(factors, " x "), needed - there,
+                            limits.empty() ? "" : " under", limits),
                 limits.empty() ? "pin less, or give more devices" : "pin less, or raise the limit");
   }
 
@@ -468,7 +468,7 @@ class SpaceMaker {
     return {Why::pinned_size,
             fmt::format("--pin micro_batch={}: not measured on {}, and {} (measured: {})", *request_.pins.micro_batch,
                         pool.gpu, env_.costs->measured_only() ? "nothing is estimated" : "not between sizes that were",
-                        fmt::join(measured, ", "))};
+                        join(measured, ", "))};
   }
 
   /// What tensor-parallel degrees have to divide.
@@ -482,7 +482,7 @@ class SpaceMaker {
       for (const auto& [key, width] : model.feed_forward_widths()) all.push_back(fmt::format("{} {}", key, width));
     if (framework.kernels.sequence_parallel)
       all.push_back(fmt::format("{} tokens", request_.job.sequence_length / space_.context_parallel));
-    return fmt::format("{}", fmt::join(all, ", "));
+    return join(all, ", ");
   }
 
   Refusal why_no_degree(const DevicePool& pool) const {
@@ -503,12 +503,11 @@ class SpaceMaker {
     std::vector<std::string> there;
     for (const int length : env_.profile.sequence_lengths(env_.model.name, pool.gpu))
       there.push_back(fmt::format("{}", length));
-    return {
-        Why::not_measured,
-        fmt::format(
-            "the profile has no {} measurement of model {} on {} at sequence length {}{}", to_string(job.precision),
-            env_.model.name, pool.gpu, job.sequence_length,
-            there.empty() ? "" : fmt::format("; it has: {} at sequence length {}", pool.gpu, fmt::join(there, ", ")))};
+    return {Why::not_measured,
+            fmt::format(
+                "the profile has no {} measurement of model {} on {} at sequence length {}{}", to_string(job.precision),
+                env_.model.name, pool.gpu, job.sequence_length,
+                there.empty() ? "" : fmt::format("; it has: {} at sequence length {}", pool.gpu, join(there, ", ")))};
   }
 
   tl::unexpected<Error> nothing_left(const std::map<std::string, Refusal>& refused) const {
@@ -521,7 +520,7 @@ class SpaceMaker {
       if (const auto type = env_.gpus.find(gpu)) kinds.insert(type->kind);
     }
     const std::optional<DeviceKind> kind = kinds.size() == 1 ? std::optional(*kinds.begin()) : std::nullopt;
-    const std::string text = fmt::format("{}", fmt::join(reasons, "; "));
+    const std::string text = join(reasons, "; ");
     if (why.contains(Refusal::Why::pinned_size))
       return fail(ErrorCode::infeasible, text, "pin another size, or " + layers_advice(kind, " --micro-batches"));
     if (why.contains(Refusal::Why::size))

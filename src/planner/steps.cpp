@@ -1,7 +1,8 @@
 #include "planner/steps.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include "core/text.hpp"
 
 namespace sailor::planner {
 
@@ -55,7 +56,7 @@ std::string_view to_string(Step step) { return names_of(step).name; }
 std::string describe(const Steps& steps) {
   std::vector<std::string_view> texts;
   for (const Step step : steps) texts.push_back(names_of(step).text);
-  return fmt::format("{}", fmt::join(texts, ", then "));
+  return join(texts, ", then ");
 }
 
 }  // namespace sailor::planner

@@ -40,9 +40,9 @@ Result<std::vector<TraceStep>> plan_trace(const std::vector<AvailabilityStep>& s
                                      auto found = find_plans(best_only, on(cluster));
                                      if (!found) return fail(found.error());
                                      if (!found->not_linked.empty() && left_out.insert(found->not_linked).second)
-                                       spdlog::warn("{}", found->not_linked);
+                                       log_warning("{}", found->not_linked);
                                      for (const std::string& what : found->left_out)
-                                       if (left_out.insert(what).second) spdlog::warn("left out: {}", what);
+                                       if (left_out.insert(what).second) log_warning("left out: {}", what);
                                      Candidate& best = found->plans.front();
                                      return priced(std::move(best.plan), best.prediction);
                                    },

@@ -1,6 +1,5 @@
 // Checks of a job against what Slurm allows and the site knows: partitions, accounts, limits, time.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,9 +21,7 @@ constexpr double old_profile_days = 365.0;
 constexpr double least_time_to_spare = 0.1;   // share of the limit
 constexpr double bytes_of_checkpoint = 12.0;  // per parameter: weight and two moments in fp32
 
-std::string list(const std::vector<std::string>& names) {
-  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
-}
+std::string list(const std::vector<std::string>& names) { return names.empty() ? "none" : join(names, ", "); }
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -169,7 +166,7 @@ std::vector<Check> check_access(const Subject& subject) {
   if (!subject.facts.accounting) {
     if (!refused)
       add(Outcome::ok, fmt::format("{} may use {}; Slurm keeps no accounts here", subject.answers.identity.user,
-                                   fmt::join(subject.job.partitions, ", ")));
+                                   join(subject.job.partitions, ", ")));
     return checks;
   }
   if (accounting == nullptr) {
@@ -187,7 +184,7 @@ std::vector<Check> check_access(const Subject& subject) {
         account.empty() ? "the job names no account, and you have no default one"
                         : fmt::format("you have no account '{}'{}", account,
                                       first.empty() ? "" : fmt::format(" in partition '{}'", first)),
-        fmt::format("use one of yours with --account NAME: {}", fmt::join(accounting->accounts(), ", ")));
+        fmt::format("use one of yours with --account NAME: {}", join(accounting->accounts(), ", ")));
   } else if (!qos.empty() && !association->qos.empty() && !contains(association->qos, qos)) {
     add(subject.facts.enforces_qos ? Outcome::fail : Outcome::warn,
         fmt::format("account '{}' does not have QOS '{}' (it has: {})", account, qos, list(association->qos)),
@@ -203,8 +200,8 @@ std::vector<Check> check_access(const Subject& subject) {
         fmt::format("QOS '{}' takes only jobs in a reservation", qos), "use --reservation NAME, or another --qos");
   } else if (!refused) {
     add(Outcome::ok,
-        fmt::format("{} may use {} with account '{}'{}", accounting->user, fmt::join(subject.job.partitions, ", "),
-                    account, qos.empty() ? "" : fmt::format(" and QOS '{}'", qos)));
+        fmt::format("{} may use {} with account '{}'{}", accounting->user, join(subject.job.partitions, ", "), account,
+                    qos.empty() ? "" : fmt::format(" and QOS '{}'", qos)));
   }
   return checks;
 }

@@ -1,7 +1,6 @@
 #include "preflight/limit_checks.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "slurm/words.hpp"
 
 namespace sailor::preflight {
@@ -271,15 +271,13 @@ class Comparison {
                                   : fmt::format("use --time {} or less", time_text(longest_));
     if (!not_known_.empty())
       not_compared_.insert(not_compared_.begin(),
-                           fmt::format("what is used now of limits of {}{}", fmt::join(not_known_, ", "),
+                           fmt::format("what is used now of limits of {}{}", join(not_known_, ", "),
                                        question_.accounting.usage_problem.empty()
                                            ? ""
                                            : fmt::format(" ({})", question_.accounting.usage_problem)));
     if (!not_compared_.empty())
-      checks_.push_back({.name = "limits",
-                         .outcome = Outcome::not_checked,
-                         .what = fmt::to_string(fmt::join(not_compared_, "; ")),
-                         .remedy = {}});
+      checks_.push_back(
+          {.name = "limits", .outcome = Outcome::not_checked, .what = join(not_compared_, "; "), .remedy = {}});
     return std::move(checks_);
   }
 

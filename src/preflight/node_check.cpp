@@ -1,11 +1,11 @@
 #include "preflight/node_check.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "preflight/gather_facts.hpp"
 #include "preflight/node_check_parts.hpp"
 
@@ -177,7 +177,7 @@ void judge_cores(Judge& judge) {
   if (!overlapping.empty())
     judge.job({.outcome = Outcome::warn,
                .check = "cores",
-               .what = fmt::format("ranks have to share cores on {}", fmt::join(overlapping, ", ")),
+               .what = fmt::format("ranks have to share cores on {}", join(overlapping, ", ")),
                .remedy = "srun --cpus-per-task=N --cpu-bind=cores"});
   if (!spread.empty())
     judge.job({.outcome = Outcome::warn,
@@ -392,14 +392,14 @@ void judge_versions(Judge& judge) {
       }
       judge.job({.outcome = outcome,
                  .check = "versions",
-                 .what = fmt::format("{} is not the same everywhere: {}", name, fmt::join(parts, ", ")),
+                 .what = fmt::format("{} is not the same everywhere: {}", name, join(parts, ", ")),
                  .remedy = "start all ranks with one environment"});
       continue;
     }
     for (const auto& [node, different] : others)
       judge.node(node, {.outcome = outcome,
                         .check = "versions",
-                        .what = fmt::format("{} is {}, elsewhere {}", name, fmt::join(different, " and "), usual)});
+                        .what = fmt::format("{} is {}, elsewhere {}", name, join(different, " and "), usual)});
   }
 }
 
@@ -425,7 +425,7 @@ void judge_variables(Judge& judge) {
   if (!of_all.empty())
     judge.job({.outcome = Outcome::warn,
                .check = "variables",
-               .what = fmt::format("{}", fmt::join(of_all, "; ")),
+               .what = join(of_all, "; "),
                .remedy = "the scripts of sailor-submit export what the site wants"});
 }
 

@@ -1,6 +1,5 @@
 // Checks the GPUs of the ranks: of the planned type, one for each, healthy, idle.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,5 @@
 // Checks the network of the nodes: their cards, and their libfabric providers.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -32,7 +31,7 @@ void judge_network_cards(Judge& judge) {
                      {.outcome = Outcome::fail,
                       .check = "network-cards",
                       .what = fmt::format("{} of {} {} ports are up{}", counts[i], usual, kind,
-                                          names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", ")))});
+                                          names.empty() ? "" : fmt::format(" ({})", join(names, ", ")))});
       }
     }
     // Finds ports that came up at a fraction of their speed.
@@ -67,9 +66,7 @@ std::vector<std::string> names_of(const NodeFabric& fabric) {
   return names;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
-}
+std::string listed(const std::vector<std::string>& names) { return names.empty() ? "none" : join(names, ", "); }
 
 /// The provider of this name ("verbs;ofi_rxm"), else one layered on it ("verbs" in that); null: there is none.
 const FabricProvider* find_provider(const NodeFabric& fabric, const std::string& wanted) {
@@ -140,7 +137,7 @@ void judge_equal_providers(Judge& judge, const std::vector<NodeFabric>& nodes, c
     parts.push_back(fmt::format("{} on {}", names, fold_names(different)));
   judge.job({.outcome = Outcome::warn,
              .check = check,
-             .what = fmt::format("libfabric has not the same providers everywhere: {}", fmt::join(parts, "; ")),
+             .what = fmt::format("libfabric has not the same providers everywhere: {}", join(parts, "; ")),
              .remedy = "start all ranks with one environment"});
 }
 

@@ -1,6 +1,5 @@
 // The result of judge(), for people and as JSON.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -195,7 +194,7 @@ std::string report(const Verdict& verdict, const Allocation& allocation) {
       of_job == 0 ? ""
                   : fmt::format("; the job as a whole failed {}", plural(static_cast<std::size_t>(of_job), "check")));
   const std::vector<std::string> exclude = verdict.exclude();
-  if (!exclude.empty()) text += fmt::format("--exclude={}\n", fmt::join(exclude, ","));
+  if (!exclude.empty()) text += fmt::format("--exclude={}\n", join(exclude, ","));
   return text;
 }
 
@@ -212,7 +211,7 @@ std::string one_line(const Verdict& verdict) {
   line += fmt::format(": {}: {}", findings.front().check, slurm::printable(findings.front().what));
   std::set<std::string> others;
   for (std::size_t i = 1; i < findings.size(); ++i) others.insert(findings[i].check);
-  if (!others.empty()) line += fmt::format("; and {} more ({})", findings.size() - 1, fmt::join(others, ", "));
+  if (!others.empty()) line += fmt::format("; and {} more ({})", findings.size() - 1, join(others, ", "));
   return line;
 }
 

@@ -1,6 +1,5 @@
 // Compares the speed of ranks and links with one another, and with what the site states for healthy ones.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

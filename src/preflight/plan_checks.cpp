@@ -1,12 +1,12 @@
 // Checks of a plan against the nodes: which nodes it takes, their names, their memory.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
 #include "preflight/job_check_parts.hpp"
 #include "preflight/preflight.hpp"
@@ -41,7 +41,7 @@ struct Supply {
     if (busy > 0) parts.push_back(fmt::format("{} busy", busy));
     for (const auto& [reason, count] : out)
       parts.push_back(fmt::format("{} {}", count, reason.empty() ? "unavailable" : reason));
-    return fmt::format("{}", fmt::join(parts, ", "));
+    return join(parts, ", ");
   }
 };
 

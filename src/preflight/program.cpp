@@ -1,7 +1,6 @@
 #include "preflight/program.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -129,7 +128,7 @@ Result<void> check_can_run(const TrainingProgram& program, const ProgramAbilitie
         for (const auto& [kind, precisions] : abilities.devices) there.push_back(kind == "cpu" ? "CPUs" : kind);
         return fail(ErrorCode::unavailable,
                     fmt::format("{} computes on {} only, and the plan is for {}", name,
-                                there.empty() ? "nothing" : fmt::format("{}", fmt::join(there, ", ")),
+                                there.empty() ? "nothing" : join(there, ", "),
                                 program.device == "plan" ? stage.gpu : asked_for(program)),
                     wanted == "cpu"
                         ? "name a program that computes there with --program FILE"
@@ -139,7 +138,7 @@ Result<void> check_can_run(const TrainingProgram& program, const ProgramAbilitie
       }
       if (const std::string_view precision = to_string(plan.job.precision); !known(found->second, precision))
         return fail(ErrorCode::unavailable,
-                    fmt::format("{} computes in {} on {}, and the plan is for {}", name, fmt::join(found->second, ", "),
+                    fmt::format("{} computes in {} on {}, and the plan is for {}", name, join(found->second, ", "),
                                 found->first == "cpu" ? "CPUs" : found->first, precision),
                     fmt::format("plan with --precision {}", found->second.front()));
       if (const std::string_view recompute = to_string(stage.recompute); !known(abilities.recompute, recompute))

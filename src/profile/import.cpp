@@ -1,7 +1,6 @@
 #include "profile/import.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -35,7 +34,7 @@ using Path = std::vector<std::string>;
 
 tl::unexpected<Error> invalid(std::string_view file, const Path& path, const std::string& what) {
   return fail(ErrorCode::invalid_input,
-              fmt::format("{}: {}{}{}", file, fmt::join(path, " > "), path.empty() ? "" : ": ", what));
+              fmt::format("{}: {}{}{}", file, join(path, " > "), path.empty() ? "" : ": ", what));
 }
 
 /// "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without the part in brackets.
@@ -135,7 +134,7 @@ Result<ImportForm> recognise(const Json& root, std::string_view file) {
   std::vector<std::string_view> known(form_names.begin(), form_names.end());
   return fail(ErrorCode::invalid_input, fmt::format("{}: this JSON has the form of no file that can be imported", file),
               fmt::format("see \"Published figures\" in profiles/README.md, or name its form with --from ({})",
-                          fmt::join(known, ", ")));
+                          join(known, ", ")));
 }
 
 class Importer {
@@ -183,7 +182,7 @@ class Importer {
     return fail(
         ErrorCode::not_found, fmt::format("{}: model '{}' is not known", file_, name),
         fmt::format("describe it in a file of the --models folder, or name it there in the aliases of one of: {}",
-                    fmt::join(known, ", ")));
+                    join(known, ", ")));
   }
 
   Result<std::string> gpu(const std::string& name) const {

@@ -2,13 +2,14 @@
 #include "profile/layer_costs.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
 #include <tuple>
+
+#include "core/text.hpp"
 
 namespace sailor {
 
@@ -436,7 +437,7 @@ Result<LayerTimes> LayerCosts::transfer(const LayerKey& key, const std::string& 
   constexpr std::size_t most_named = 3;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < std::min(used.size(), most_named); ++i) names.push_back(used[i].second);
-  sources = fmt::format("{}", fmt::join(names, ", "));
+  sources = join(names, ", ");
   if (used.size() > most_named) sources += fmt::format(" and {} more", used.size() - most_named);
   return LayerTimes{.forward = Seconds(weighted_median(std::move(forward))),
                     .backward = Seconds(weighted_median(std::move(backward))),

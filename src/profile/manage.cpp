@@ -1,7 +1,6 @@
 #include "profile/manage.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 
 #include "core/files.hpp"
 #include "core/process.hpp"
+#include "core/text.hpp"
 #include "profile/store.hpp"
 
 namespace sailor {
@@ -42,7 +42,7 @@ std::string listed(const std::vector<std::string>& names) {
   constexpr std::size_t most = 12;
   const std::vector<std::string> first(names.begin(),
                                        names.begin() + static_cast<std::ptrdiff_t>(std::min(most, names.size())));
-  return fmt::format("{}{}", fmt::join(first, ", "),
+  return fmt::format("{}{}", join(first, ", "),
                      names.size() > most ? fmt::format(" and {} more", names.size() - most) : "");
 }
 

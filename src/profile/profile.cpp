@@ -1,10 +1,10 @@
 // Look-ups in measurements. Does no file I/O.
 #include "profile/profile.hpp"
 #include "core/assert.hpp"
+#include "core/text.hpp"
 #include "profile/advice.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -70,7 +70,7 @@ Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const
       present.erase(std::unique(present.begin(), present.end()), present.end());
       return {ErrorCode::not_found,
               fmt::format("the profile has no {} of {} {}{}{} ({} there: {})", what, field.one, wanted,
-                          found.empty() ? "" : " for ", found, field.many, fmt::join(present, ", ")),
+                          found.empty() ? "" : " for ", found, field.many, join(present, ", ")),
               layers_advice(key.precision, std::nullopt)};
     }
     found += fmt::format("{}{} {}", found.empty() ? "" : ", ", field.one, wanted);
@@ -404,7 +404,7 @@ std::string Profile::name_links(LinkOperation operation) const {
   const std::size_t more = present.size() > most ? present.size() - most : 0;
   while (present.size() > most) present.erase(std::prev(present.end()));
   if (present.empty()) return "none";
-  return fmt::format("{}{}", fmt::join(present, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+  return fmt::format("{}{}", join(present, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 int Profile::senders(const Link& link, const LinkEnd& from, LinkScope scope) {

@@ -1,7 +1,6 @@
 // The profile store on disk. Files are immutable and appear by rename, so reading needs no lock and a killed
 // writer leaves at most a hidden temporary file, which readers skip.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include "core/files.hpp"
 #include "core/process.hpp"
+#include "core/text.hpp"
 #include "profile/measurements.hpp"
 #include "profile/provenance.hpp"
 #include "profile/store.hpp"
@@ -154,7 +154,7 @@ Result<std::string> profile_hash(const fs::path& store) {
     hashes.push_back(content_hash(*content));
   }
   std::sort(hashes.begin(), hashes.end());
-  return content_hash(fmt::format("{}", fmt::join(hashes, " ")));
+  return content_hash(join(hashes, " "));
 }
 
 Result<fs::path> add_to_store(const fs::path& store, const ProfileData& data) {

@@ -2,7 +2,6 @@
 #include "profile/text.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -151,11 +150,11 @@ std::string group_text(const std::string& table, const Cells& cells, std::size_t
   std::string text = fmt::format("\n[[{}]]\n{}", table, constants);
   const bool one_row = end - begin == 1;
   if (one_row) return text;
-  text += fmt::format("columns = [{}]\nrows = [\n", fmt::join(names, ", "));
+  text += fmt::format("columns = [{}]\nrows = [\n", join(names, ", "));
   for (std::size_t row = begin; row < end; ++row) {
     std::vector<std::string> values;
     for (const std::size_t column : varying) values.push_back(toml_text(cells.rows[row][column]));
-    text += fmt::format("  [{}],\n", fmt::join(values, ", "));
+    text += fmt::format("  [{}],\n", join(values, ", "));
   }
   return text + "]\n";
 }
@@ -263,7 +262,7 @@ class Names {
       std::vector<std::string> known;
       for (const auto& [other, unused] : targets_) known.push_back(other);
       return invalid(where, fmt::format("table '{}' has no column '{}'", table_.name(), name),
-                     did_you_mean(name, known, fmt::format("its columns: {}", fmt::join(known, ", "))));
+                     did_you_mean(name, known, fmt::format("its columns: {}", join(known, ", "))));
     }
     const std::size_t width = target->second.times ? times_width : 1;
     for (std::size_t column = target->second.column; column < target->second.column + width; ++column)
@@ -320,7 +319,7 @@ Result<void> read_group(const hdf5::Table<Row>& table, const TomlTable& group, s
   for (const TomlRow& line : group.rows("rows")) {
     if (line.values.size() != columns.size())
       return invalid(line.where, fmt::format("the row has {} values but there are {} columns ({})", line.values.size(),
-                                             columns.size(), fmt::join(columns, ", ")));
+                                             columns.size(), join(columns, ", ")));
     Row row = common;
     for (std::size_t i = 0; i < columns.size(); ++i)
       SAILOR_CHECK(set_value(table, row, targets[i], line.values[i], line.where, columns[i]));
@@ -396,11 +395,11 @@ std::vector<std::pair<std::string, std::string>> to_csv(const ProfileData& data)
   auto add = [&](const auto& table, const auto& rows) -> Result<void> {
     if (rows.empty()) return {};
     const Cells cells = cells_of(table, rows);
-    std::string text = fmt::format("{}\r\n", fmt::join(cells.columns, ","));
+    std::string text = fmt::format("{}\r\n", join(cells.columns, ","));
     for (const auto& row : cells.rows) {
       std::vector<std::string> values;
       for (const Cell& cell : row) values.push_back(csv_text(cell));
-      text += fmt::format("{}\r\n", fmt::join(values, ","));
+      text += fmt::format("{}\r\n", join(values, ","));
     }
     files.emplace_back(table.name(), std::move(text));
     return {};

@@ -1,7 +1,6 @@
 #include "profiler/layer_profiler.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <tuple>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "profile/estimate.hpp"
 #include "profile/store.hpp"
 #include "profiler/layer_batch.hpp"
@@ -284,7 +284,7 @@ Result<void> check_layers(const Model& model, const LayerSettings& settings, run
           fmt::format(
               "--tensor-parallel: groups of {} ranks cannot be made of {} of a host", degree,
               settings.busy_ranks.size() > 1
-                  ? fmt::format("{} busy ranks", fmt::join(settings.busy_ranks, " or "))
+                  ? fmt::format("{} busy ranks", join(settings.busy_ranks, " or "))
                   : plural(static_cast<std::size_t>(settings.busy_ranks.empty() ? ranks : settings.busy_ranks.front()),
                            "busy rank")),
           fmt::format("use --busy-ranks {}, or another multiple of {}", degree, degree));

@@ -1,7 +1,6 @@
 #include "reports/placement.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 
 namespace sailor::reports {
 
@@ -26,7 +26,7 @@ std::string ranges(const std::vector<int>& ascending) {
                                   : fmt::format("{}-{}", ascending[first], ascending[last]));
     first = last + 1;
   }
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return join(parts, ", ");
 }
 
 /// "pipeline 0: stages 0, 1 (tp2); pipelines 1-3: stage 0": tensor-parallel stages have their degree.
@@ -46,10 +46,10 @@ std::string what_is_held(const Plan& plan, const std::vector<RankRole>& roles, c
     auto next = first;
     for (; next != stages.end() && next->second == first->second; ++next) alike.push_back(next->first);
     parts.push_back(fmt::format("{} {}: {} {}", alike.size() == 1 ? "pipeline" : "pipelines", ranges(alike),
-                                first->second.size() == 1 ? "stage" : "stages", fmt::join(first->second, ", ")));
+                                first->second.size() == 1 ? "stage" : "stages", join(first->second, ", ")));
     first = next;
   }
-  return fmt::format("{}", fmt::join(parts, "; "));
+  return join(parts, "; ");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "reports/plans.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 #include <set>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "planner/explain.hpp"
 #include "planner/outline.hpp"
 #include "planner/search_space.hpp"
@@ -143,7 +143,7 @@ std::string prices_text(const std::vector<planner::Candidate>& plans) {
   std::vector<std::string> texts;
   for (const auto& [gpu, price] : assumed) texts.push_back(fmt::format("{} ${:.4g}/h", gpu, price.value()));
   return fmt::format("assumed prices, of gpus.toml: {} ([[prices]] of the cluster or site file say yours)\n",
-                     fmt::join(texts, ", "));
+                     join(texts, ", "));
 }
 
 std::string pareto_text(const planner::Request& request, const planner::SearchResult& result) {
@@ -217,7 +217,7 @@ std::string heading_text(const Heading& heading) {
   for (const auto& [gpu, count] : heading.devices) devices.push_back(fmt::format("{} {}", count, gpu));
   return fmt::format("{} in {} on {}{}: {}{}; profile {}{}", heading.model, to_string(heading.precision),
                      plural(static_cast<std::size_t>(heading.nodes), "node"),
-                     heading.cluster.empty() ? "" : " of " + heading.cluster, fmt::join(devices, ", "),
+                     heading.cluster.empty() ? "" : " of " + heading.cluster, join(devices, ", "),
                      heading.zones > 1 ? fmt::format(" in {} zones", heading.zones) : "", heading.profile,
                      heading.profile_has_model ? "" : ", which has no times of the model");
 }

@@ -1,7 +1,6 @@
 #include "reports/plot.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -285,7 +284,7 @@ std::string gnuplot_script(const Plot& plot, std::string_view terminal) {
   if (plot.zero_line)
     script += fmt::format("set arrow from graph 0, first {0:.9g} to graph 1, first {0:.9g} nohead lc rgb '#404040'\n",
                           *plot.zero_line);
-  return script + drawing.labels + drawing.blocks + fmt::format("plot {}\n", fmt::join(drawing.curves, ", \\\n     "));
+  return script + drawing.labels + drawing.blocks + fmt::format("plot {}\n", join(drawing.curves, ", \\\n     "));
 }
 
 Result<std::string> picture_kind(const std::filesystem::path& path) {

@@ -1,6 +1,5 @@
 // What sailor-simulate says about one plan, for people and for programs.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>

@@ -1,6 +1,5 @@
 // Selection of rows of a store.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -29,7 +28,7 @@ Result<void> check_names(const std::vector<std::string>& wanted, const std::set<
     if (there.empty()) return fail(ErrorCode::not_found, fmt::format("the store names no {}", what));
     const std::vector<std::string> known(there.begin(), there.end());
     return fail(ErrorCode::not_found,
-                fmt::format("the store has nothing of {} '{}' (there: {})", what, name, fmt::join(known, ", ")),
+                fmt::format("the store has nothing of {} '{}' (there: {})", what, name, join(known, ", ")),
                 did_you_mean(name, known, ""));
   }
   return {};

@@ -1,7 +1,6 @@
 #include "reports/profile_tables.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "profile/describe.hpp"
 
 namespace sailor::reports {
@@ -180,7 +180,7 @@ std::string layer_time_grids(const ProfileData& data) {
         "{}{}, precision {}, sequence {}, recompute {}, busy ranks {}: forward of a block by "
         "micro-batch\n{}{} of {}",
         text.empty() ? "" : "\n", key.model, to_string(key.precision), key.sequence_length, to_string(key.recompute),
-        key.busy_ranks, table.to_string(), plural(grid.rows, "row"), fmt::join(kinds, ", "));
+        key.busy_ranks, table.to_string(), plural(grid.rows, "row"), join(kinds, ", "));
     if (!grid.spreads.empty())
       text += fmt::format("; spread {:.0f}% (median), {:.0f}% (largest)", 100.0 * median_of(grid.spreads),
                           100.0 * *std::max_element(grid.spreads.begin(), grid.spreads.end()));
@@ -380,7 +380,7 @@ std::string fit_summary(const std::vector<LinkFit>& fits) {
                {"error (largest)"}});
   for (const auto& [key, group] : groups)
     table.add_row({std::get<0>(key), std::get<1>(key), std::string(to_string(std::get<2>(key))),
-                   std::string(to_string(std::get<3>(key))), fmt::format("{}", fmt::join(group.ranks, ", ")),
+                   std::string(to_string(std::get<3>(key))), join(group.ranks, ", "),
                    fmt::to_string(group.zones.size()), fmt::to_string(group.count), range(group.at_mib),
                    range(group.at_largest), group.fitted ? fmt::format("{:.1f}%", 100.0 * group.error) : none});
   return captioned(table, {"scope", "operation", "ranks that send", "zones", "error (largest)"});

@@ -1,7 +1,6 @@
 #include "reports/published_plans.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "planner/baselines/plan_list_json.hpp"
 #include "reports/prediction.hpp"
 
@@ -122,7 +122,7 @@ std::string counts_text(const planner::baselines::HarnessAnswer& answer) {
   std::string text = fmt::format("{} proposed", plural(answer.proposed, "plan"));
   if (counts.empty()) return text;
   return fmt::format("{}; {}{}", text, answer.plans.empty() ? "" : "before the first that is accepted, ",
-                     fmt::join(counts, ", "));
+                     join(counts, ", "));
 }
 
 std::string published_report(const Heading& heading, const planner::baselines::Baseline& baseline,

@@ -1,11 +1,11 @@
 #include "reports/trace.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <map>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "planner/outline.hpp"
 #include "reports/prediction.hpp"
 
@@ -31,7 +31,7 @@ std::string gpus_text(const planner::AvailabilityStep& step) {
     const auto& [count, zones] = types[gpu];
     texts.push_back(fmt::format("{} {}{}", count, gpu, zones > 1 ? fmt::format(" in {} zones", zones) : ""));
   }
-  return texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, ", "));
+  return texts.empty() ? "none" : join(texts, ", ");
 }
 
 planner::StepOutcome sum_of(const std::vector<planner::TraceStep>& steps) {

@@ -1,7 +1,6 @@
 #include "runtime/host_stream.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sched.h>
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 #include "runtime/rank_watch.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "core/log.hpp"
+#include "core/text.hpp"
 
 namespace sailor::runtime {
 
@@ -46,7 +46,7 @@ RankWatch::~RankWatch() {
 }
 
 void RankWatch::enter(const std::string& what, Seconds expected) {
-  if (world_.rank() == 0) spdlog::debug("{}", what);
+  if (world_.rank() == 0) log_debug("{}", what);
   const std::lock_guard lock(mutex_);
   step_ = what;
   expected_ = expected;
@@ -95,11 +95,11 @@ void RankWatch::name_missing_ranks(const std::vector<std::string>& nodes) {
     if (!node.empty() && std::find(exclude.begin(), exclude.end(), node) == exclude.end()) exclude.push_back(node);
   }
   if (!exclude.empty() && exclude.size() < std::set<std::string>(nodes.begin(), nodes.end()).size()) {
-    fmt::print("--exclude={}\n", fmt::join(exclude, ","));
+    fmt::print("--exclude={}\n", join(exclude, ","));
     std::fflush(stdout);
   }
   world_.control.abort(fmt::format("no sign of life from rank{} {} for {:g} s while {}: died, or hangs",
-                                   missing.size() == 1 ? "" : "s", fmt::join(names, ", "), waited, step));
+                                   missing.size() == 1 ? "" : "s", join(names, ", "), waited, step));
   std::_Exit(1);
 }
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string>
 #include <utility>
 
+#include "core/text.hpp"
 #include "runtime/waits.hpp"
 
 namespace sailor::runtime {
@@ -157,9 +157,9 @@ void TimelineRecorder::read_times() {
 Timeline gather_timeline(TimelineRecorder& recorder, Control& control) {
   std::string mine;
   for (const TimelineEvent& event : recorder.events())
-    fmt::format_to(std::back_inserter(mine), "{} {} {} {} {} {} {} {} {:.9f} {:.9f}\n", event.pipeline_entry,
-                   event.stage, static_cast<int>(event.activity), event.overlapped ? 1 : 0, event.micro_batch,
-                   event.chunk, event.peer, event.rank, event.start.value(), event.end.value());
+    append(mine, "{} {} {} {} {} {} {} {} {:.9f} {:.9f}\n", event.pipeline_entry, event.stage,
+           static_cast<int>(event.activity), event.overlapped ? 1 : 0, event.micro_batch, event.chunk, event.peer,
+           event.rank, event.start.value(), event.end.value());
   Timeline timeline;
   for (const std::string& text : control.gather(mine)) {
     std::istringstream lines(text);
@@ -191,7 +191,7 @@ IterationSummary gather_summary(TimelineRecorder& recorder, const Device& device
                                 Control& control) {
   std::string mine = fmt::format("{} {} {} {} {}", device.memory_use().peak.value(),
                                  device.peak_memory_of_process().value(), loads.passes, loads.experts, loads.ranks);
-  for (const Seconds time : recorder.parts()) fmt::format_to(std::back_inserter(mine), " {}", time.value());
+  for (const Seconds time : recorder.parts()) append(mine, " {}", time.value());
   IterationSummary summary;
   double passes = 0.0;
   const std::vector<std::string> texts = control.gather(mine);

@@ -1,7 +1,6 @@
 #include "simulator/framework.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -210,7 +209,7 @@ Result<StateBytes> Framework::state_of(Precision precision) const {
   for (const auto& [each, bytes] : state) known.push_back(to_string(each));
   return fail(ErrorCode::unavailable,
               fmt::format("framework '{}' does not train with precision {}", name, to_string(precision)),
-              fmt::format("use precision {}, or name another framework with --framework", fmt::join(known, ", ")));
+              fmt::format("use precision {}, or name another framework with --framework", join(known, ", ")));
 }
 
 Result<void> Framework::check(OptimizerSharding sharding, int degree) const {
@@ -221,10 +220,9 @@ Result<void> Framework::check(OptimizerSharding sharding, int degree) const {
   if (!names_shardings || supports(sharding)) return {};
   std::vector<std::string_view> known{to_string(OptimizerSharding::none)};
   for (const OptimizerSharding each : shardings) known.push_back(to_string(each));
-  return fail(
-      ErrorCode::unavailable,
-      fmt::format("framework '{}' does not train with optimizer_sharding {}", name, to_string(sharding)),
-      fmt::format("use optimizer_sharding {}, or name another framework with --framework", fmt::join(known, ", ")));
+  return fail(ErrorCode::unavailable,
+              fmt::format("framework '{}' does not train with optimizer_sharding {}", name, to_string(sharding)),
+              fmt::format("use optimizer_sharding {}, or name another framework with --framework", join(known, ", ")));
 }
 
 Result<void> Framework::check(const Model& model, const Division& division) const {
@@ -341,10 +339,10 @@ Result<Framework> find_framework(const std::string& name_or_path, const fs::path
     if (equal_ignoring_case(framework.name, name_or_path)) return framework;
     names.push_back(framework.name);
   }
-  return fail(ErrorCode::not_found,
-              fmt::format("framework '{}' is not known (known: {}; from {})", name_or_path, fmt::join(names, ", "),
-                          folder.string()),
-              did_you_mean(name_or_path, names, "use one of these, or a path that ends in .toml"));
+  return fail(
+      ErrorCode::not_found,
+      fmt::format("framework '{}' is not known (known: {}; from {})", name_or_path, join(names, ", "), folder.string()),
+      did_you_mean(name_or_path, names, "use one of these, or a path that ends in .toml"));
 }
 
 Result<void> check_trains(const Framework& framework, Precision precision, const fs::path& folder) {
@@ -357,8 +355,8 @@ Result<void> check_trains(const Framework& framework, Precision precision, const
   std::vector<std::string_view> own;
   for (const auto& [each, bytes] : framework.state) own.push_back(to_string(each));
   return fail(ErrorCode::usage, state.error().what,
-              fmt::format("use --precision {}{}", fmt::join(own, ", "),
-                          others.empty() ? "" : fmt::format(", or --framework {}", fmt::join(others, ", "))));
+              fmt::format("use --precision {}{}", join(own, ", "),
+                          others.empty() ? "" : fmt::format(", or --framework {}", join(others, ", "))));
 }
 
 }  // namespace sailor::simulator

@@ -1,13 +1,13 @@
 #include "simulator/price_list.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
 #include "profile/advice.hpp"
 
@@ -84,7 +84,7 @@ Result<std::string> PriceList::zone_of(const Stage& stage) const {
   return fail(ErrorCode::not_found,
               fmt::format("the plan has {} in zone '{}', which is neither a zone of the cluster ({}) nor a partition "
                           "with such nodes",
-                          stage.gpu, stage.zone, fmt::join(known, ", ")),
+                          stage.gpu, stage.zone, join(known, ", ")),
               "correct the plan, or name the cluster that it was made for");
 }
 

@@ -36,10 +36,21 @@ std::string error_of(std::string_view text, void (*read)(const TomlTable&)) {
 TEST(Log, KeepsWhatATerminalWouldObeyOutOfMessages) {
   start_logging("sailor-x", false);
   ::testing::internal::CaptureStderr();
-  spdlog::warn("node '{}'", "gh1\x1b[2J\b");
+  log_warning("node '{}'", "gh1\x1b[2J\b");
   EXPECT_EQ(report("sailor-x", Error{ErrorCode::failure, "no file 'a\x1b]0;b\x07'", "log:\n\tline"}), 1);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "sailor-x: warning: node 'gh1?[2J?'\nsailor-x: error: no file 'a?]0;b?'; log:\n\tline\n");
+}
+
+TEST(Log, DebugIsShownOnlyIfAskedFor) {
+  for (const bool verbose : {false, true}) {
+    start_logging("sailor-x", verbose);
+    ::testing::internal::CaptureStderr();
+    log_debug("epoch {}", 3);
+    log_info("job {} {{}}", 7);  // a message is formatted once
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+              std::string(verbose ? "sailor-x: debug: epoch 3\n" : "") + "sailor-x: info: job 7 {}\n");
+  }
 }
 
 TEST(Units, TimeIsAmountOverRate) {
@@ -331,6 +342,18 @@ TEST(Parse, BlanksAtTheEndsGo) {
   EXPECT_EQ(trimmed(" \ta b\r"), "a b");
   EXPECT_EQ(trimmed(" \t"), "");
   EXPECT_EQ(trimmed("\"ctl1\" ", " \""), "ctl1");
+}
+
+TEST(Text, RangesAreJoinedAsTheyArePrinted) {
+  EXPECT_EQ(join(std::vector<std::string>{"a", "", "a"}, ", "), "a, , a");
+  EXPECT_EQ(join(std::vector<std::string>{}, ", "), "");
+  EXPECT_EQ(join(std::set<std::string>{"b", "a"}, ""), "ab");
+  EXPECT_EQ(join(std::array<std::string_view, 2>{"x", "y"}, "-"), "x-y");
+  EXPECT_EQ(join(std::vector<int>{3, -1}, ","), "3,-1");
+  EXPECT_EQ(join(std::vector<double>{0.5, 1e-9, 2.0}, " "), "0.5 1e-09 2");
+  std::string text = "at";
+  append(text, " {:.1f} {}", 2.0, std::string("s"));
+  EXPECT_EQ(text, "at 2.0 s");
 }
 
 TEST(Text, ClosestNameIsSuggestedOnlyWhenClose) {

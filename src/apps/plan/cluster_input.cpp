@@ -74,26 +74,26 @@ Result<std::optional<ClusterInput>> read_cluster_input(const PlanOptions& option
     return fail(used.error());  // with --preflight it is one failed check among others
   if (const std::string problem = slurm::account_problem(input.cluster, *options.reservation, *options.account);
       !problem.empty() && !*options.preflight)
-    spdlog::warn("{}", problem);
+    log_warning("{}", problem);
   return std::optional<ClusterInput>(std::move(input));
 }
 
 Result<void> check_live_partitions(const ClusterInput& input, const PlanOptions& options) {
   if (!input.live) return {};
-  for (const std::string& warning : input.left_out) spdlog::warn("{}", warning);
+  for (const std::string& warning : input.left_out) log_warning("{}", warning);
   const preflight::Identity identity = preflight::current_identity();
   for (const std::string& name : partitions_of(options.partition)) {
     const bool any_state = availability_of(options) == Availability::all;
     auto partition =
         any_state ? slurm::known_partition(input.cluster, name) : slurm::require_partition(input.cluster, name);
     if (!partition) return fail(partition.error());
-    if (const std::string problem = slurm::partition_problem(*partition); !problem.empty()) spdlog::warn("{}", problem);
+    if (const std::string problem = slurm::partition_problem(*partition); !problem.empty()) log_warning("{}", problem);
     if (partition->needs_reservation && !options.reservation.has())
-      spdlog::warn("{}: name one with --reservation NAME", slurm::reservation_needed(name));
+      log_warning("{}: name one with --reservation NAME", slurm::reservation_needed(name));
     // The account of a job need not be known yet.
     if (!options.account.has()) partition->allowed_accounts.clear();
     const std::string problem = preflight::access_problem(*partition, identity, *options.account, *options.qos);
-    if (!problem.empty()) spdlog::warn("{}", problem);
+    if (!problem.empty()) log_warning("{}", problem);
   }
   return {};
 }

@@ -26,9 +26,9 @@ Result<handover::Handover> checked_handover(std::string_view option, handover::F
     return fail(ErrorCode::usage, fmt::format("{}: {}", option, written.error().what), written.error().hint);
   const std::string made_for = plan.origin.framework.empty() ? "sailor" : plan.origin.framework;
   if (const std::string fitting(handover::description_of(format)); made_for != fitting)
-    spdlog::warn("time and memory of this plan were predicted for framework {}; --framework {} predicts what {} does",
-                 made_for, fitting, option.substr(option.find(' ') + 1));
-  for (const std::string& note : written->notes) spdlog::warn("{}: {}", option, note);
+    log_warning("time and memory of this plan were predicted for framework {}; --framework {} predicts what {} does",
+                made_for, fitting, option.substr(option.find(' ') + 1));
+  for (const std::string& note : written->notes) log_warning("{}: {}", option, note);
   return written;
 }
 

@@ -158,7 +158,7 @@ Result<int> plan_by_published(const PlanOptions& options, const planner::Request
   if (format == "json") text = reports::published_to_json(heading, **baseline, problem, judge, *answer).dump(2) + "\n";
   if (answer->plans.empty()) {
     fmt::print("{}", text);
-    for (const std::string& note : answer->notes) spdlog::warn("{}", note);
+    for (const std::string& note : answer->notes) log_warning("{}", note);
     return fail(ErrorCode::infeasible,
                 fmt::format("no plan of {} is accepted: {}", (*baseline)->title(), reports::counts_text(*answer)),
                 "relax the limits, or let Sailor's own planner search: leave out --planner");
@@ -186,7 +186,7 @@ Result<int> plan_by_published(const PlanOptions& options, const planner::Request
     const auto plan = plan_to_write(best, judging_environment, origin, "--output");
     if (!plan) return fail(plan.error());
     SAILOR_CHECK(save_plan(*plan, *options.output));
-    spdlog::info("wrote {} ({})", *options.output, describe(*plan));
+    log_info("wrote {} ({})", *options.output, describe(*plan));
   }
   return 0;
 }

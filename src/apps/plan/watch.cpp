@@ -135,10 +135,10 @@ class Watcher {
       SAILOR_CHECK(see(**input));
     }
     if (stop_request() != 0)
-      spdlog::info("no longer watching{}; the same command watches on",
-                   settings_.elastic.empty()
-                       ? ""
-                       : fmt::format(": the training of '{}' goes on with its plan", settings_.elastic.string()));
+      log_info("no longer watching{}; the same command watches on",
+               settings_.elastic.empty()
+                   ? ""
+                   : fmt::format(": the training of '{}' goes on with its plan", settings_.elastic.string()));
     return {};
   }
 
@@ -156,7 +156,7 @@ class Watcher {
   /// Whether the watched elastic training has ended.
   Result<bool> is_over() {
     SAILOR_CHECK(training_.look());
-    if (training_.state().ended) spdlog::info("the training of '{}' has ended", training_.folder().string());
+    if (training_.state().ended) log_info("the training of '{}' has ended", training_.folder().string());
     return training_.state().ended;
   }
 
@@ -274,7 +274,7 @@ class Watcher {
     if (settings_.against.empty()) return {};
     auto input = read_plan_input(settings_.against, options_, environment_, inputs_.gpus, inputs_.profile);
     if (!input && !event.first) {
-      spdlog::warn("the running plan is taken to be as before: {}", input.error().message());
+      log_warning("the running plan is taken to be as before: {}", input.error().message());
       return {};
     }
     if (!input) return fail(input.error());
@@ -334,8 +334,8 @@ class Watcher {
     if (settings_.switch_cost) return *settings_.switch_cost;
     if (const auto measured = training_.is_there() ? elastic::last_planned_change(training_.folder()) : std::nullopt) {
       if (!std::exchange(measured_cost_said_, true))
-        spdlog::info("a switch is taken to cost {}, as the last planned change of this training (--switch-cost)",
-                     format_time(*measured));
+        log_info("a switch is taken to cost {}, as the last planned change of this training (--switch-cost)",
+                 format_time(*measured));
       return *measured;
     }
     Seconds cost = planned_change;
@@ -349,7 +349,7 @@ class Watcher {
       moving = fmt::format(" and {} for {} of state of a rank between nodes", format_time(time), format_bytes(state));
     }
     if (!cost_said_)
-      spdlog::info(
+      log_info(
           "a switch is taken to cost {}: {} is the most that sailor-train --elastic may take for a planned "
           "change{} (--switch-cost)",
           format_time(cost), format_time(planned_change), moving);

@@ -1,6 +1,5 @@
 // sailor-profile export: a profile store as text. Needs no MPI.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +8,7 @@
 
 #include "apps/profile/commands.hpp"
 #include "core/files.hpp"
+#include "core/text.hpp"
 #include "profile/store.hpp"
 #include "profile/text.hpp"
 
@@ -90,7 +90,7 @@ Result<ProfileData> selected(ProfileData data, const ExportOptions& options) {
   auto check = [&](const char* what, const std::string& name, const std::set<std::string>& known) -> Result<void> {
     if (name.empty() || known.contains(name)) return {};
     return fail(ErrorCode::not_found, fmt::format("{}: the store has nothing of {} '{}'", *options.store, what, name),
-                fmt::format("there: {}", known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+                fmt::format("there: {}", known.empty() ? "none" : join(known, ", ")));
   };
   SAILOR_CHECK(check("model", model, models));
   SAILOR_CHECK(check("GPU", gpu, gpus));
@@ -122,9 +122,8 @@ Result<void> write_csv(const std::vector<std::pair<std::string, std::string>>& f
     if (!options.output.has()) {
       std::vector<std::string> names;
       for (const auto& [name, text] : files) names.push_back(name);
-      return fail(
-          ErrorCode::usage, "a CSV holds one table",
-          fmt::format("use --table NAME (there: {}), or --output FOLDER for one file each", fmt::join(names, ", ")));
+      return fail(ErrorCode::usage, "a CSV holds one table",
+                  fmt::format("use --table NAME (there: {}), or --output FOLDER for one file each", join(names, ", ")));
     }
     const fs::path folder = *options.output;
     SAILOR_CHECK(create_folders(folder));

@@ -2,7 +2,6 @@
 // programs recorded of a training. Needs no MPI.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -281,7 +280,7 @@ Result<ProfileData> read_recordings(const std::vector<fs::path>& files, Recordin
   session.provenance.command = profile_command_line();
   session.provenance.date = options.date.has() ? *options.date : date_of(files);
   session.provenance.source = *options.source;
-  spdlog::info("{}", session.notes);
+  log_info("{}", session.notes);
   return data;
 }
 
@@ -360,8 +359,8 @@ Result<ProfileData> read_files(const ImportFilesOptions& options, const Environm
   }
   ProfileData data = merge_profiles(std::move(parts));
   if (const int repeated = remove_repeated_links(data); repeated > 0)
-    spdlog::info("{} without zones left out: the same stand there inside a zone",
-                 plural(static_cast<std::size_t>(repeated), "link"));
+    log_info("{} without zones left out: the same stand there inside a zone",
+             plural(static_cast<std::size_t>(repeated), "link"));
   return data;
 }
 
@@ -400,8 +399,8 @@ Result<void> import_files(const ImportFilesOptions& options, const Environment& 
   } else {
     SAILOR_CHECK(save_profile(*data, path));
   }
-  spdlog::info("{}: {}, {}, {}", path, plural(data->layer_times.size(), "layer time"),
-               plural(data->layer_memory.size(), "layer size"), plural(data->fits.size() + data->links.size(), "link"));
+  log_info("{}: {}, {}, {}", path, plural(data->layer_times.size(), "layer time"),
+           plural(data->layer_memory.size(), "layer size"), plural(data->fits.size() + data->links.size(), "link"));
   const std::string& store = options.store.has() ? *options.store : path;
   suggest_next(commands_after_storing(*data, store, *options.models));
   return {};

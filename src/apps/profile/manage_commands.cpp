@@ -1,6 +1,5 @@
 // sailor-profile list, merge and remove: list the sessions of a store and change them. Needs no MPI.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include "apps/profile/commands.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "profile/manage.hpp"
 #include "profile/store.hpp"
 
@@ -26,8 +26,8 @@ void mention_temporary_files(const fs::path& store) {
   for (const TemporaryFile& file : temporary_files(store))
     if (file.stale) stale.push_back(file.path.filename().string());
   if (!stale.empty())
-    spdlog::warn("'{}' holds {} of killed writers, which may be deleted: {}", store.string(),
-                 plural(stale.size(), "temporary file"), fmt::join(stale, ", "));
+    log_warning("'{}' holds {} of killed writers, which may be deleted: {}", store.string(),
+                plural(stale.size(), "temporary file"), join(stale, ", "));
 }
 
 // ---- list
@@ -135,9 +135,8 @@ Result<void> list(const ListOptions& options, const Environment& environment) {
     for (const Summary& summary : summaries) {
       const Provenance& from = summary.session.provenance;
       table.add_row({summary.session.id, or_none(from.date), or_none(from.host), or_none(from.device),
-                     or_none(fmt::format("{}", fmt::join(summary.models, ", "))),
-                     or_none(fmt::format("{}", fmt::join(summary.gpus, ", "))), fmt::to_string(summary.rows),
-                     fmt::to_string(summary.used_rows), or_none(from.source)});
+                     or_none(join(summary.models, ", ")), or_none(join(summary.gpus, ", ")),
+                     fmt::to_string(summary.rows), fmt::to_string(summary.used_rows), or_none(from.source)});
     }
     fmt::print("{}", table.to_string());
   }
@@ -182,8 +181,8 @@ Result<void> merge(const MergeOptions& options, const Environment& environment) 
   auto result = to_file ? merge_into_file(stores, output) : merge_into_folder(stores, output);
   if (!result) return fail(result.error());
   for (const fs::path& store : stores) mention_temporary_files(store);
-  spdlog::info("{}: {}, {} of them new", output.string(), plural(static_cast<std::size_t>(result->sessions), "session"),
-               result->added);
+  log_info("{}: {}, {} of them new", output.string(), plural(static_cast<std::size_t>(result->sessions), "session"),
+           result->added);
   return {};
 }
 
@@ -216,9 +215,9 @@ Result<void> remove(const RemoveOptions& options, const Environment&) {
   auto removed = remove_session(store, *options.session);
   if (!removed) return fail(removed.error());
   for (const fs::path& file : removed->removed_files)
-    spdlog::info("removed session {}: deleted '{}'", removed->id, file.string());
+    log_info("removed session {}: deleted '{}'", removed->id, file.string());
   for (const fs::path& file : removed->rewritten_files)
-    spdlog::info("removed session {}: {} rows, from '{}'", removed->id, removed->rows, file.string());
+    log_info("removed session {}: {} rows, from '{}'", removed->id, removed->rows, file.string());
   mention_temporary_files(store);
   return {};
 }

@@ -236,7 +236,7 @@ std::string summary_of(const ProfileData& data, const profiler::LayerSettings& s
 
 void warn_of_memory(const ProfileData& data) {
   for (const OutOfMemory& row : data.out_of_memory)
-    spdlog::warn(
+    log_warning(
         "micro-batch {} does not fit on {} with {} busy{}: the {} needs at least {} but {} are available; it was "
         "recorded, and larger ones were skipped",
         row.key.micro_batch, row.key.gpu, plural(static_cast<std::size_t>(row.key.busy_ranks), "rank"),
@@ -250,8 +250,8 @@ void warn_of_left_out(const profiler::LayerSettings& settings, runtime::Control&
   static_cast<void>(profiler::combinations(settings, control, left_out));
   if (control.rank() != 0) return;
   for (const profiler::Combination& combination : left_out)
-    spdlog::warn("tensor parallel {} is not measured with {} busy: no multiple of {}", combination.tensor_parallel,
-                 plural(static_cast<std::size_t>(combination.busy_ranks), "rank"), combination.tensor_parallel);
+    log_warning("tensor parallel {} is not measured with {} busy: no multiple of {}", combination.tensor_parallel,
+                plural(static_cast<std::size_t>(combination.busy_ranks), "rank"), combination.tensor_parallel);
 }
 
 Result<void> measure_layers(const LayersOptions& options, const Environment& environment,

@@ -67,7 +67,7 @@ void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t
   if (left_out.empty()) return;
   const auto first = std::min_element(left_out.begin(), left_out.end(),
                                       [](const auto& a, const auto& b) { return a.smallest < b.smallest; });
-  spdlog::warn(
+  log_warning(
       "{} of {} curves end before the largest message, as more would exceed their share of --time-budget ({:g} s): "
       "{} {} of {} and more ({} each); larger messages are predicted with the bandwidth of the largest measured",
       left_out.size(), series, budget.value(), to_string(first->key.scope), to_string(first->key.operation),
@@ -93,9 +93,9 @@ Result<void> measure_links(const LinksOptions& options, const Environment& envir
   const auto plan = profiler::plan_links(settings, *opened->device, world.control);
   SAILOR_CHECK(agree(world.control, plan));
   if (world.rank() == 0)
-    spdlog::info("links: {}, {} x {} to {}, at most {:g} s", plural(plan->groups.size(), "group"),
-                 plural(plan->series(), "curve"), plural(plan->sizes.size(), "size"),
-                 format_bytes(Bytes(static_cast<double>(plan->sizes.back()))), settings.time_budget.value());
+    log_info("links: {}, {} x {} to {}, at most {:g} s", plural(plan->groups.size(), "group"),
+             plural(plan->series(), "curve"), plural(plan->sizes.size(), "size"),
+             format_bytes(Bytes(static_cast<double>(plan->sizes.back()))), settings.time_budget.value());
   Progress progress("links", world.rank() == 0 ? static_cast<std::size_t>(settings.warm_up + settings.samples) + 1 : 1);
   profiler::MeasuredLinks measured = profiler::measure_links(
       *plan, settings, *opened->device, world, [&](std::size_t done, std::size_t) { progress.update(done); });

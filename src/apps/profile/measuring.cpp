@@ -1,7 +1,6 @@
 #include "apps/profile/measuring.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,8 +111,8 @@ Result<RankDevice> open_measured(const MeasuringOptions& options, const Environm
     const runtime::GpuDescription& gpu = *opened->gpu;
     const GpuType* const here = match_device(measured.catalogue, gpu.name, gpu.memory);
     if (here == nullptr)
-      spdlog::warn("rank {} on {}: the catalogue does not know '{}': its times are stored as those of {}",
-                   control.rank(), control.host(), gpu.name, type.name);
+      log_warning("rank {} on {}: the catalogue does not know '{}': its times are stored as those of {}",
+                  control.rank(), control.host(), gpu.name, type.name);
     if (here == nullptr || here->name == type.name) return {};
     return fail(ErrorCode::usage,
                 fmt::format("--gpu {}: the GPU of rank {} on {} is {}, in the catalogue {}", type.name, control.rank(),
@@ -189,7 +188,7 @@ void warn_of_noise(const ProfileData& data) {
     if (row.key.kind == LayerKind::block)
       worst = std::max({worst, row.forward.relative_spread(), row.backward.relative_spread()});
   if (worst > noisy)
-    spdlog::warn(
+    log_warning(
         "block times spread by {:.0f}% (p10 to p90): was something else running on the nodes? measure again when "
         "they are quiet",
         worst * 100.0);
@@ -206,7 +205,7 @@ Result<void> store_and_print(const MeasuringOptions& options, const Environment&
     if (data.sessions.empty()) data.sessions.emplace_back();
     data.sessions.front().provenance = {.tool = fmt::format("sailor-profile {}", version()),
                                         .command = profile_command_line(),
-                                        .host = fmt::format("{}", fmt::join(nodes, ",")),
+                                        .host = join(nodes, ","),
                                         .device = device.name(),
                                         .versions = fmt::format("{}, {}", device.versions(), MpiSession::version())};
     auto path = add_to_store(*options.store, data);

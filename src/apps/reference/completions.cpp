@@ -3,7 +3,6 @@
 // The placeholder of an option determines its values: FILE, STORE and others are paths; NAME of --model comes from
 // `sailor models`, NAME of --partition from sinfo. Any other value is typed by the user.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -25,7 +24,7 @@ struct Value {
 };
 
 Value value_of(const Option& option) {
-  if (!option.choices.empty()) return {ValueKind::words, fmt::format("{}", fmt::join(option.choices, " "))};
+  if (!option.choices.empty()) return {ValueKind::words, join(option.choices, " ")};
   if (option.type != OptionType::text) return {};
   if (option.name == "model") return {ValueKind::command, "sailor models --format names"};
   if (option.name == "gpu") return {ValueKind::command, "sailor gpus --format names"};
@@ -255,13 +254,13 @@ std::string bash_completion(const ProgramReference& reference) {
           "    local function=_${{COMP_WORDS[0]//-/_}}\n"
           "    declare -F \"$function\" >/dev/null || source \"${{BASH_SOURCE[0]%/*}}/${{COMP_WORDS[0]}}\"\n"
           "    \"$function\"\n  ;;\n",
-          fmt::join(others, " | "));
+          join(others, " | "));
     }
     text += fmt::format(
         "  if ((COMP_CWORD == 1)); then\n"
         "    mapfile -t COMPREPLY < <(compgen -W '{} --help --version' -- \"$cur\")\n    return\n  fi\n"
         "  case ${{COMP_WORDS[1]}} in\n{}  esac\n",
-        fmt::join(names, " "), cases);
+        join(names, " "), cases);
   }
   return text + fmt::format("}}\ncomplete -F {} {}\n", function, reference.program);
 }
@@ -283,7 +282,7 @@ std::string zsh_completion(const ProgramReference& reference) {
       for (const Program& program : programs())
         if (program.name.starts_with("sailor-"))
           names += fmt::format("    '{}:{}'\n", program.name.substr(7), zsh_text(summary(program.purpose)));
-      cases += fmt::format("  ({}) words[1]=sailor-$words[1]; _normal ;;\n", fmt::join(run_by_sailor(), "|"));
+      cases += fmt::format("  ({}) words[1]=sailor-$words[1]; _normal ;;\n", join(run_by_sailor(), "|"));
     }
     text += fmt::format(
         "{}() {{\n"

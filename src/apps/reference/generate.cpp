@@ -1,13 +1,14 @@
 // The implementation of --generate.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <array>
 #include <filesystem>
+#include <span>
 
 #include "apps/command_table.hpp"
 #include "apps/reference/reference.hpp"
 #include "core/files.hpp"
+#include "core/text.hpp"
 
 namespace sailor::apps {
 
@@ -76,9 +77,8 @@ Result<std::string> generate(const ProgramReference& reference, const std::vecto
     if (kind == known.name && arguments.size() == 2) return known.make(reference);
     names.emplace_back(known.name);
   }
-  return fail(ErrorCode::usage,
-              fmt::format("--generate cannot make '{}'", fmt::join(arguments.begin() + 1, arguments.end(), " ")),
-              fmt::format("use one of: {}, or: all FOLDER", fmt::join(names, ", ")));
+  return fail(ErrorCode::usage, fmt::format("--generate cannot make '{}'", join(std::span(arguments).subspan(1), " ")),
+              fmt::format("use one of: {}, or: all FOLDER", join(names, ", ")));
 }
 
 }  // namespace sailor::apps

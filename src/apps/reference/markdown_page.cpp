@@ -1,11 +1,11 @@
 // Reference pages in Markdown, for the documentation.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "apps/command_table.hpp"
 #include "apps/reference/reference.hpp"
+#include "core/text.hpp"
 
 namespace sailor::apps {
 
@@ -46,7 +46,7 @@ std::string option_table(const CommandLine& line) {
     if (!option.choices.empty()) {
       std::vector<std::string> choices;
       for (const std::string& choice : option.choices) choices.push_back(code(choice));
-      meaning += fmt::format(": {}", fmt::join(choices, ", "));
+      meaning += fmt::format(": {}", join(choices, ", "));
     }
     text += fmt::format("| {} | {} | {} |\n", code(option_with_value(option)), meaning,
                         option.default_value.empty() ? "" : code(option.default_value));

@@ -1,7 +1,6 @@
 #include "apps/simulate/plan_input.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include "apps/plan/precision_choice.hpp"
 #include "cluster/gpu_counts.hpp"
 #include "core/files.hpp"
+#include "core/log.hpp"
 #include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
 #include "plan/original_plan.hpp"
@@ -202,8 +202,7 @@ Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const ClusterO
   if (!are_gpu_counts(plan.origin.cluster)) return cluster_of_origin(plan, gpus);
   auto planned = cluster_of_gpu_counts(plan.origin.cluster, gpus);
   if (!planned) return cluster;  // the catalogue changed since
-  spdlog::info("on nodes of {}, for which the plan was made; --cluster or --partition name others",
-               plan.origin.cluster);
+  log_info("on nodes of {}, for which the plan was made; --cluster or --partition name others", plan.origin.cluster);
   return std::optional<Cluster>(*std::move(planned));
 }
 

@@ -68,7 +68,7 @@ Result<void> make_elastic(const SubmitOptions& options, const Environment& envir
   std::vector<std::string>& arguments = request.elastic->controller_arguments;
   if (submission.plan.origin.profile_store.empty()) return {};
   if (std::error_code code; !std::filesystem::exists(store, code)) {
-    spdlog::warn(
+    log_warning(
         "there is no profile store '{}', with which the plan was made: after a loss its pipelines are adapted, and "
         "nothing is planned anew; submit from the folder that it is in",
         submission.plan.origin.profile_store);

@@ -1,7 +1,6 @@
 #include "apps/submit/job_checks.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,13 +35,13 @@ Result<void> check_own_program(const preflight::TrainingProgram& program, const 
         path == environment.end() ? std::vector<std::string>() : split(path->second, ':');
     if (std::none_of(folders.begin(), folders.end(),
                      [&](const std::string& folder) { return fs::is_regular_file(folder / program.path, code); }))
-      spdlog::warn("--program {}: it is in no folder of PATH here; the job looks for it on its nodes",
-                   program.path.string());
+      log_warning("--program {}: it is in no folder of PATH here; the job looks for it on its nodes",
+                  program.path.string());
     return {};
   }
   const fs::file_status status = fs::status(program.path, code);
   if (!fs::exists(status)) {
-    spdlog::warn("--program {}: it is not here; the job looks for it on its nodes", program.path.string());
+    log_warning("--program {}: it is not here; the job looks for it on its nodes", program.path.string());
     return {};
   }
   if (fs::is_regular_file(status) && ::access(program.path.c_str(), X_OK) == 0) return {};
@@ -61,7 +60,7 @@ void warn_of_framework(const std::vector<std::vector<Submission>>& jobs) {
           one.request.runs_sailor_train && !handover::formats_for(framework).empty())
         made_for[framework].push_back(one.path);
   for (const auto& [framework, paths] : made_for)
-    spdlog::warn(
+    log_warning(
         "{}{}: predicted for framework {}, and the job runs sailor-train; see --trainer, or predict this with "
         "sailor-simulate --framework sailor",
         paths.front(), paths.size() == 1 ? "" : fmt::format(" and {} more", paths.size() - 1), framework);
@@ -72,7 +71,7 @@ void warn_of_framework(const std::vector<std::vector<Submission>>& jobs) {
 void warn_of_session(const Environment& environment) {
   for (const char* name : {"UENV_MOUNT_LIST", "UENV_VIEW"})
     if (const auto found = environment.find(name); found != environment.end() && !found->second.empty()) {
-      spdlog::warn(
+      log_warning(
           "this shell is inside of a uenv ({}={}): its variables would reach the job, and sbatch may refuse it; leave "
           "the uenv, and name it with --image",
           name, found->second);
@@ -88,13 +87,13 @@ Result<void> check_mounts(const Environment& environment, const std::vector<std:
   if (image.empty() || !edf) return {};
   const auto mounts = slurm::read_edf_mounts(image, environment);
   if (!mounts && mounts.error().code == ErrorCode::unavailable) {
-    spdlog::warn("whether the job sees its files is not known: {}", mounts.error().what);
+    log_warning("whether the job sees its files is not known: {}", mounts.error().what);
     return {};
   }
   if (!mounts) return fail(mounts.error());
   if (!mounts->unknown.empty()) {
-    spdlog::warn("{}: whether the job sees its files is not known: '{}' has a variable that is not set here",
-                 mounts->file.string(), mounts->unknown.front());
+    log_warning("{}: whether the job sees its files is not known: '{}' has a variable that is not set here",
+                mounts->file.string(), mounts->unknown.front());
     return {};
   }
   std::vector<fs::path> paths;
@@ -113,12 +112,12 @@ Result<void> check_mounts(const Environment& environment, const std::vector<std:
   if (!missing.empty())
     return fail(ErrorCode::invalid_input,
                 fmt::format("{} mounts nothing at {}: the job would not find its files", mounts->file.string(),
-                            fmt::join(missing, ", ")),
+                            join(missing, ", ")),
                 fmt::format("add \"{0}:{0}\" to its mounts, or the folder above it", missing.front()));
   // The program and the models may be in the image.
   for (const fs::path& path : slurm::not_mounted(*mounts, {first.request.program, first.request.models_folder}))
     if (path.is_absolute())
-      spdlog::warn("{} mounts nothing at {}: it must be in the image", mounts->file.string(), path.string());
+      log_warning("{} mounts nothing at {}: it must be in the image", mounts->file.string(), path.string());
   return {};
 }
 
@@ -133,7 +132,7 @@ Result<void> check_program(const SubmitOptions& options, const Environment& envi
   const auto abilities = ask_about(program);
   if (!abilities) return {};
   if (!*abilities) {
-    spdlog::warn("whether the job's program can run the plan is not known: {}", abilities->error().what);
+    log_warning("whether the job's program can run the plan is not known: {}", abilities->error().what);
     return {};
   }
   const auto& known = (*abilities)->options;

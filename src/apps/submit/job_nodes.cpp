@@ -1,7 +1,6 @@
 #include "apps/submit/job_nodes.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -11,6 +10,7 @@
 
 #include "core/log.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "plan/node_placement.hpp"
 #include "slurm/cluster_reader.hpp"
 #include "slurm/job_amounts.hpp"
@@ -64,7 +64,7 @@ Result<Candidates> candidates_for(const Cluster& cluster, const PartitionChoice&
     if (!choice.names.empty() && !contains(choice.names, zone))
       return fail(ErrorCode::invalid_input,
                   fmt::format("the plan has {} in partition '{}', which is not among {}", kind.first, zone,
-                              fmt::join(choice.names, ", ")),
+                              join(choice.names, ", ")),
                   "name it with --partition too, or make another plan");
     candidates.partitions = {zone};
   } else if (!zone.empty() && has_zone(cluster, zone)) {
@@ -73,14 +73,13 @@ Result<Candidates> candidates_for(const Cluster& cluster, const PartitionChoice&
     std::vector<std::string> there;
     for (const Partition& partition : cluster.partitions) there.push_back(partition.name);
     std::sort(there.begin(), there.end());
-    return fail(
-        ErrorCode::not_found,
-        fmt::format("the plan has {}, which is neither a partition nor a zone of cluster {} (partitions: {})",
-                    name_of_kind(kind), cluster.name, there.empty() ? "none" : fmt::to_string(fmt::join(there, ", "))),
-        "say which partition has these nodes with --partition NAME, or make a plan for this cluster");
+    return fail(ErrorCode::not_found,
+                fmt::format("the plan has {}, which is neither a partition nor a zone of cluster {} (partitions: {})",
+                            name_of_kind(kind), cluster.name, there.empty() ? "none" : join(there, ", ")),
+                "say which partition has these nodes with --partition NAME, or make a plan for this cluster");
   } else if (!zone.empty()) {
-    spdlog::warn("zone '{}' of the plan is not known here: its {} are taken from {} {}, as --partition says", zone,
-                 kind.first, choice.names.size() == 1 ? "partition" : "partitions", fmt::join(choice.names, ", "));
+    log_warning("zone '{}' of the plan is not known here: its {} are taken from {} {}, as --partition says", zone,
+                kind.first, choice.names.size() == 1 ? "partition" : "partitions", join(choice.names, ", "));
   }
   if (candidates.partitions.empty()) {
     candidates.partitions.emplace_back();
@@ -114,7 +113,7 @@ Nodes nodes_in(const Cluster& cluster, const std::string& partition, const std::
   }
   nodes.gres_type = slurm::gres_type_to_ask_for(cluster, partition, device);
   if (nodes.count > 0 && elsewhere > 0)
-    spdlog::warn(
+    log_warning(
         "{} has {} with {} outside of zone '{}' too, which Slurm does not know: keep them out with "
         "--sbatch-option=--exclude=NODES",
         where(partition), plural(static_cast<std::size_t>(elsewhere), "node"), device, zone);
@@ -140,9 +139,9 @@ Result<Nodes> find_nodes_of(const Cluster& cluster, const PartitionChoice& choic
   return fail(ErrorCode::not_found,
               fmt::format("{} has no usable node with {} (it has: {}){}",
                           names.size() == 1 ? where(names.front())
-                                            : fmt::format("none of the partitions {}", fmt::join(names, ", ")),
+                                            : fmt::format("none of the partitions {}", join(names, ", ")),
                           candidates->zone.empty() ? kind.first : name_of_kind(kind),
-                          there.empty() ? "none" : fmt::to_string(fmt::join(there, ", ")), left_out),
+                          there.empty() ? "none" : join(there, ", "), left_out),
               left_out.empty() ? "use another --partition, or another plan" : "");
 }
 
@@ -165,11 +164,11 @@ Result<std::string> find_partition(const Cluster* cluster, const PartitionChoice
   if (cluster != nullptr && !zone.empty()) {
     const auto candidates = candidates_for(*cluster, choice, {submission.devices.front().name, zone});
     if (!candidates) return fail(candidates.error());
-    return fmt::format("{}", fmt::join(candidates->partitions, ","));
+    return join(candidates->partitions, ",");
   }
   // Zones of a plan for a live cluster are partitions.
   if (choice.names.empty() || (!choice.by_user && contains(choice.names, zone))) return zone;
-  return fmt::format("{}", fmt::join(choice.names, ","));
+  return join(choice.names, ",");
 }
 
 namespace {
@@ -227,11 +226,11 @@ Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& node
       if (auto problem = problem_of(cluster, name, count, needed[component.kind], component, submission, needs))
         problems.push_back(*std::move(problem));
     if (!problems.empty() && problems.size() == counts.size()) return fail(problems.front());
-    for (const Error& problem : problems) spdlog::warn("{}", problem.what);
+    for (const Error& problem : problems) log_warning("{}", problem.what);
     if (request.elastic && request.elastic->most > nodes[component.kind].count)
-      spdlog::warn("--elastic asks for up to {} but {} has {} usable",
-                   plural(static_cast<std::size_t>(request.elastic->most), "node"),
-                   where(nodes[component.kind].partition), nodes[component.kind].count);
+      log_warning("--elastic asks for up to {} but {} has {} usable",
+                  plural(static_cast<std::size_t>(request.elastic->most), "node"),
+                  where(nodes[component.kind].partition), nodes[component.kind].count);
   }
   return {};
 }

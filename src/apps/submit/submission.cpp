@@ -1,7 +1,6 @@
 #include "apps/submit/submission.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -95,14 +94,14 @@ slurm::Placer placer(const std::string& wanted, bool array, const fs::path& conf
 void warn_of_prediction(const Submission& submission) {
   const Plan& plan = submission.plan;
   if (plan.prediction_is_stale)
-    spdlog::warn(
+    log_warning(
         "{}: edited after its prediction was made: its memory is not known; see sailor-simulate, and --memory-per-cpu",
         submission.path);
   if (plan.prediction && plan.prediction->origin == to_string(Origin::estimated)) {
     const bool measurable = std::all_of(submission.devices.begin(), submission.devices.end(), can_be_measured);
-    spdlog::warn("{}: its time and memory are estimates, not from measurements of its devices; {}check --time{}",
-                 submission.path, measurable ? "measure them with sailor-profile layers, or " : "",
-                 measurable ? " and --memory-per-cpu" : "");
+    log_warning("{}: its time and memory are estimates, not from measurements of its devices; {}check --time{}",
+                submission.path, measurable ? "measure them with sailor-profile layers, or " : "",
+                measurable ? " and --memory-per-cpu" : "");
   }
 }
 
@@ -170,7 +169,7 @@ Result<std::optional<Cluster>> known_cluster(const SubmitOptions& options, const
   SAILOR_CHECK(use_reservation(*options.reservation, partitions_of(options.partition), *known));
   if (const std::string problem = slurm::account_problem(*known, *options.reservation, *options.account);
       !problem.empty())
-    spdlog::warn("{}", problem);
+    log_warning("{}", problem);
   return known;
 }
 
@@ -330,7 +329,7 @@ void choose_cores(const SubmitOptions& options, const Surroundings& around, Subm
   slurm::NodeRequest& asked = submission.request.nodes.front();
   const slurm::NodeLayout* const layout = around.site.find_layout(device.name);
   if (layout == nullptr || layout->cores.empty()) {
-    spdlog::warn(
+    log_warning(
         "{}: Slurm is not asked about the nodes, and no site file has the cores of {}: each rank gets 1; see "
         "--cpus-per-rank",
         submission.path, device.name);
@@ -425,7 +424,7 @@ Result<void> settle_ending(const SubmitOptions& options, const Surroundings& aro
       checkpoint, prediction ? std::optional(prediction->iteration_time) : std::nullopt, request.time_limit);
   request.stop_lead = lead.time;
   request.stop_lead_reason = lead.reason;
-  if (!lead.problem.empty()) spdlog::warn("{}: {}; see --stop-lead", submission.path, lead.problem);
+  if (!lead.problem.empty()) log_warning("{}: {}; see --stop-lead", submission.path, lead.problem);
   return {};
 }
 
@@ -445,7 +444,7 @@ Result<void> fill_request(const SubmitOptions& options, const Environment& envir
   request.reservation = *options.reservation;
   request.qos = *options.qos;
   request.licenses = *options.licenses;
-  request.mail_type = fmt::format("{}", fmt::join(*options.mail_type, ","));
+  request.mail_type = join(*options.mail_type, ",");
   request.mail_user = *options.mail_user;
   request.array_limit = *options.array_limit;
   if (options.time.has()) {

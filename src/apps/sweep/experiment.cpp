@@ -1,7 +1,6 @@
 #include "apps/sweep/experiment.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -9,6 +8,7 @@
 
 #include "cluster/cluster.hpp"
 #include "core/files.hpp"
+#include "core/text.hpp"
 #include "core/toml_reader.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
@@ -159,8 +159,7 @@ std::optional<std::string> excluded(const TomlTable& row, const std::string& key
   std::vector<std::string> known;
   for (const Choice& choice : choices) known.push_back(choice.name);
   if (std::find(known.begin(), known.end(), name) == known.end())
-    row.reject(key, fmt::format("there is no '{}' to leave out", name),
-               fmt::format("one of: {}", fmt::join(known, ", ")));
+    row.reject(key, fmt::format("there is no '{}' to leave out", name), fmt::format("one of: {}", join(known, ", ")));
   return name;
 }
 

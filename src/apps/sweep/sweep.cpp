@@ -32,7 +32,7 @@ std::optional<Outcome> read_outcome(const Sweep& sweep, const Point& point) {
   if (!text) return std::nullopt;
   auto outcome = parse_outcome(*text, path.string());
   if (outcome) return *std::move(outcome);
-  spdlog::warn("{}", outcome.error().what);
+  log_warning("{}", outcome.error().what);
   return std::nullopt;
 }
 
@@ -90,7 +90,7 @@ class Board {
       progress.update(done_, fmt::format("{} to do, {} running{}", plural(to_do, "point"), running_,
                                          news_.empty() ? "" : "; last " + news_.back()));
       for (; told_ < news_.size(); ++told_)
-        if (!progress.is_active()) spdlog::info("{}", news_[told_]);
+        if (!progress.is_active()) log_info("{}", news_[told_]);
     }
     progress.finish();
   }

@@ -119,7 +119,7 @@ Result<void> write_tables(const Sweep& sweep, const std::vector<SweepRow>& rows,
   const auto file = [&](const char* ending) { return sweep.folder / (sweep.experiment.name + ending); };
   SAILOR_CHECK(save_sweep(record, file(".h5")));
   SAILOR_CHECK(write_file_atomically(file(".csv"), sweep_csv(rows)));
-  spdlog::info("wrote {} and {}", file(".h5").string(), file(".csv").filename().string());
+  log_info("wrote {} and {}", file(".h5").string(), file(".csv").filename().string());
   return {};
 }
 

@@ -103,7 +103,7 @@ Result<void> Checkpoints::claim() {
   // call.
   std::string told;
   while (world_.min(!claim || claim->look() ? 1.0 : 0.0) < 1.0) {
-    if (claim && told.empty() && !claim->waits_for().empty()) spdlog::info("waits for {}", told = claim->waits_for());
+    if (claim && told.empty() && !claim->waits_for().empty()) log_info("waits for {}", told = claim->waits_for());
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   Result<void> done;
@@ -177,7 +177,7 @@ Result<void> Checkpoints::resume() {
       continue;
     }
     SAILOR_CHECK(runtime::agree(world_, loaded));
-    if (world_.rank() == 0) spdlog::info("goes on at iteration {} from {}", state_.iteration(), *path);
+    if (world_.rank() == 0) log_info("goes on at iteration {} from {}", state_.iteration(), *path);
     return {};
   }
 }
@@ -195,7 +195,7 @@ Result<void> Checkpoints::load(const std::string& path) {
 void Checkpoints::warn_of_changes(const std::optional<runtime::TrainingFacts>& before, const std::string& path) const {
   if (!before) return;
   const auto compare = [&](std::string_view what, const auto& then, const auto& now, std::string_view effect) {
-    if (then != now) spdlog::warn("{} was trained with {} {}, now {}{}", path, what, then, now, effect);
+    if (then != now) log_warning("{} was trained with {} {}, now {}{}", path, what, then, now, effect);
   };
   const runtime::TrainingFacts& now = facts_.training;
   constexpr std::string_view order = ": samples come in another order than they would have";
@@ -229,11 +229,11 @@ void Checkpoints::report(const std::optional<runtime::CheckpointOutcome>& outcom
   if (outcome->written) newest_ = outcome->iteration;
   if (world_.rank() != 0) return;
   if (outcome->written)
-    spdlog::debug("checkpoint {} ({})", outcome->folder.string(), format_bytes(outcome->bytes));
+    log_debug("checkpoint {} ({})", outcome->folder.string(), format_bytes(outcome->bytes));
   else if (!must_end_)
-    spdlog::warn("no checkpoint after {}: {}", plural(static_cast<std::size_t>(outcome->iteration), "iteration"),
-                 outcome->written.error().message());
-  if (!outcome->warning.empty() && !must_end_) spdlog::warn("{}", outcome->warning);
+    log_warning("no checkpoint after {}: {}", plural(static_cast<std::size_t>(outcome->iteration), "iteration"),
+                outcome->written.error().message());
+  if (!outcome->warning.empty() && !must_end_) log_warning("{}", outcome->warning);
 }
 
 Result<void> Checkpoints::after(std::int64_t iteration) {

@@ -49,8 +49,8 @@ void warn_of_other_gpus(const RankDevice& own, const Plan& plan, const GpuCatalo
   for (std::size_t rank = 0; rank < types.size() && control.rank() == 0; ++rank) {
     const auto planned = catalogue.find(stage_of(plan, roles[rank]).gpu);
     if (types[rank].empty() || !planned || planned->name == types[rank]) continue;
-    spdlog::warn("rank {} is on a GPU of type {}, and the plan is for {}: its times are not those of the plan", rank,
-                 types[rank], planned->name);
+    log_warning("rank {} is on a GPU of type {}, and the plan is for {}: its times are not those of the plan", rank,
+                types[rank], planned->name);
     return;
   }
 }

@@ -82,8 +82,8 @@ class ElasticRank {
       if (!ended) return fail(ended.error());
       if (*ended) return **ended;
       // It was given up, since it was silent for a while: what it knows is of no use any more.
-      spdlog::warn("this process on {} was given up ({}); it joins anew", node_name(environment_),
-                   member_->why_broken());
+      log_warning("this process on {} was given up ({}); it joins anew", node_name(environment_),
+                  member_->why_broken());
       member_.reset();
       state_.reset();
       copies_.emplace(*device_.device);
@@ -147,7 +147,7 @@ class ElasticRank {
       } catch (const runtime::TransportError& error) {
         // Where the controller has not told it already, it hears of it, and the others through it.
         why = member_->why_broken().empty() ? error.what() : "";
-        spdlog::debug("epoch {} is over: {}", member_->epoch(), error.what());
+        log_debug("epoch {} is over: {}", member_->epoch(), error.what());
       }
       member_->abort_with_epoch(nullptr);
       transport_.reset();

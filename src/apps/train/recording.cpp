@@ -66,7 +66,7 @@ std::optional<runtime::IterationSummary> Recording::after(std::int64_t iteration
                                                           const runtime::IterationResult& result,
                                                           runtime::Trainer& trainer, bool wanted) {
   if (!trace_path_.empty() && iteration == trace_iteration_)
-    if (const auto written = write_trace(trainer); !written) spdlog::warn("{}", written.error().message());
+    if (const auto written = write_trace(trainer); !written) log_warning("{}", written.error().message());
   if (metrics_path_.empty() && !wanted) return std::nullopt;
   const runtime::IterationSummary summary = trainer.summary();
   if (metrics_)
@@ -90,13 +90,13 @@ void Recording::add_missed(std::int64_t iteration, const runtime::IterationResul
 
 void Recording::add_metrics(const IterationMetrics& metrics) {
   const auto added = metrics_->add(metrics);
-  if (!added && !std::exchange(warned_, true)) spdlog::warn("--metrics: {}", added.error().message());
+  if (!added && !std::exchange(warned_, true)) log_warning("--metrics: {}", added.error().message());
 }
 
 Result<void> Recording::finish(runtime::Trainer& trainer) {
   if (trace_path_.empty() || traced_) return {};
   if (trace_iteration_ < 0) return write_trace(trainer);
-  if (trainer.role().rank == 0) spdlog::warn("--trace: there is none, as iteration {} was not run", trace_iteration_);
+  if (trainer.role().rank == 0) log_warning("--trace: there is none, as iteration {} was not run", trace_iteration_);
   return {};
 }
 

@@ -161,7 +161,7 @@ void warn_of_unlike_memory(const Inputs& inputs, const std::vector<StageNeed>& n
   const StageCosts& stage = inputs.costs.stages[worst];
   const bool ours = inputs.framework.name == "sailor";
   const bool estimated = stage.table->origin == Origin::estimated;
-  spdlog::warn(
+  log_warning(
       "rank {} (pipeline {}, stage {}): the tensors of sailor-train take {}, {:.0f}% {} than the {} that is predicted; "
       "{}",
       needs[worst].rank, stage.entry, stage.stage, format_bytes(needs[worst].tensors), 100.0 * largest,
@@ -267,8 +267,8 @@ Result<void> rehearse(const TrainOptions& options, const Environment& environmen
     int most = 0;
     for (const StageNeed& need : needs) most = std::max(most, need.communicators);
     if (most > *options.max_communicators)
-      spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", most,
-                   *options.max_communicators);
+      log_warning("a rank is in {} communicators, more than {} (--max-communicators)", most,
+                  *options.max_communicators);
   }
   return agree(world.control, speaks ? check_memory(inputs, needs) : Result<void>());
 }

@@ -40,11 +40,11 @@ std::string describe_divergence(std::int64_t iteration, const runtime::Iteration
 void warn_of_learning_rate(const runtime::LearningRate& schedule) {
   if (schedule.decay_iterations <= 0) return;
   if (schedule.least > schedule.peak)
-    spdlog::warn("--min-learning-rate {:g} is over --learning-rate {:g}: it rises where it should fall", schedule.least,
-                 schedule.peak);
+    log_warning("--min-learning-rate {:g} is over --learning-rate {:g}: it rises where it should fall", schedule.least,
+                schedule.peak);
   if (schedule.decay_iterations <= schedule.warm_up_iterations)
-    spdlog::warn("--decay-iterations {} ends with the warm-up ({}): the learning rate falls at once",
-                 schedule.decay_iterations, schedule.warm_up_iterations);
+    log_warning("--decay-iterations {} ends with the warm-up ({}): the learning rate falls at once",
+                schedule.decay_iterations, schedule.warm_up_iterations);
 }
 
 /// Warns of too little data: repeated samples teach less.
@@ -52,9 +52,9 @@ void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, cons
   const std::int64_t iterations = *options.iterations;
   const double times = static_cast<double>(iterations) * plan.job.global_batch / static_cast<double>(samples.size());
   if (times <= 1.0) return;
-  spdlog::warn("--data {} has {} samples of {} tokens: in {} of {} each is seen {:.1f} times", *options.data,
-               samples.size(), plan.job.sequence_length, plural(static_cast<std::size_t>(iterations), "iteration"),
-               plan.job.global_batch, times);
+  log_warning("--data {} has {} samples of {} tokens: in {} of {} each is seen {:.1f} times", *options.data,
+              samples.size(), plan.job.sequence_length, plural(static_cast<std::size_t>(iterations), "iteration"),
+              plan.job.global_batch, times);
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ void warn_of_training_options(const TrainOptions& options, const Plan& plan, con
   warn_of_little_data(plan, samples, options);
   warn_of_learning_rate(settings.learning_rate);
   if (settings.router_aux_loss > 0.0f && model.experts.count == 0)
-    spdlog::warn("--router-aux-loss does nothing: {} has no experts", model.name);
+    log_warning("--router-aux-loss does nothing: {} has no experts", model.name);
 }
 
 std::vector<std::string> files_of_run(const TrainOptions& options) {
@@ -121,8 +121,8 @@ void print_training_header(const TrainOptions& options, const Plan& plan, const 
              plural(static_cast<std::size_t>(communicators), "communicator"));
   fmt::print("# on {}\n", devices);
   if (communicators > *options.max_communicators)
-    spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", communicators,
-                 *options.max_communicators);
+    log_warning("a rank is in {} communicators, more than {} (--max-communicators)", communicators,
+                *options.max_communicators);
   fmt::print("# {:>9} {:>10} {:>10} {:>10}\n", "iteration", "loss", "time_ms", "tokens/s");
 }
 
@@ -161,8 +161,8 @@ Result<IterationsEnd> run_iterations(const TrainingRun& run) {
     }
     if (diverged) end.diverged = describe_divergence(iteration, result, plan.job.precision == Precision::fp16);
     if (!result.updated && !diverged && speaks)
-      spdlog::info("iteration {}: gradients overflow in fp16; the step is skipped, the loss scale is now {:.0f}",
-                   iteration, state.loss_scale().factor);
+      log_info("iteration {}: gradients overflow in fp16; the step is skipped, the loss scale is now {:.0f}", iteration,
+               state.loss_scale().factor);
     run.run_file.add(iteration, result, run.recording.after(iteration, result, trainer, run.run_file.is_wanted()));
     if (speaks && (iteration % *options.log_every == 0 || iteration + 1 == iterations || stopped || diverged)) {
       print_iteration(iteration, result, plan.job);
@@ -170,14 +170,14 @@ Result<IterationsEnd> run_iterations(const TrainingRun& run) {
     if (run.after) run.after(iteration + 1, result);
     if (!diverged && !stopped && iteration + 1 < iterations) SAILOR_CHECK(run.checkpoints.after(iteration));
     if (end.by_signal && speaks && !run.checkpoints.are_taken_over())
-      spdlog::info("stopped after iteration {} on a signal ({} of {} iterations done){}", iteration, iteration + 1,
-                   iterations,
-                   run.checkpoints.are_kept()    ? "; a checkpoint is written now"
-                   : iteration + 1 == iterations ? ""
-                                                 : "; without --checkpoints the trained weights are lost");
+      log_info("stopped after iteration {} on a signal ({} of {} iterations done){}", iteration, iteration + 1,
+               iterations,
+               run.checkpoints.are_kept()    ? "; a checkpoint is written now"
+               : iteration + 1 == iterations ? ""
+                                             : "; without --checkpoints the trained weights are lost");
     if ((iteration + 1) % run_file_interval == 0 && iteration + 1 < iterations && !stopped && !diverged)
       if (const auto written = run.run_file.write(trainer); !written)  // training goes on; the last write counts
-        spdlog::warn("{}", written.error().message());
+        log_warning("{}", written.error().message());
   }
   return end;
 }
@@ -206,8 +206,8 @@ Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end) {
   else
     SAILOR_CHECK(run.checkpoints.finish(end.next));
   if (stopped && speaks && !diverged && run.checkpoints.are_kept())
-    spdlog::info("the checkpoint of iteration {} is in {}{}", end.next, *options.checkpoints,
-                 all_done ? "" : ": the same command goes on from there");
+    log_info("the checkpoint of iteration {} is in {}{}", end.next, *options.checkpoints,
+             all_done ? "" : ": the same command goes on from there");
   // Written twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks include what was
   // allocated before. Ranks that joined late have recorded less.
   const auto recorded = static_cast<double>(run.run_file.record().iterations.size());

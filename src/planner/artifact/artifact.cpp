@@ -1,13 +1,13 @@
 #include "planner/artifact/artifact.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
+#include "core/text.hpp"
 #include "planner/artifact/evaluator.hpp"
 #include "planner/artifact/space.hpp"
 #include "planner/considered_nodes.hpp"
@@ -218,7 +218,7 @@ Error why_infeasible(const Request& request, const Inputs& inputs, const std::ve
     return {ErrorCode::infeasible, "no plan fits into the memory of the devices by the rule of the artifact" + how_far,
             "use more or larger devices, a smaller memory margin, or fewer pins"};
   }
-  return {ErrorCode::infeasible, fmt::format("no plan keeps the limits: {}", fmt::join(reasons, "; ")),
+  return {ErrorCode::infeasible, fmt::format("no plan keeps the limits: {}", join(reasons, "; ")),
           "relax the limit that is named"};
 }
 
@@ -278,7 +278,7 @@ Result<ArtifactResult> find_artifact_plans(const Request& request, const Model& 
   if (used.empty())
     return fail(ErrorCode::not_found,
                 fmt::format("the profile has no times of {} with sequence length {} on {}", model.name,
-                            request.job.sequence_length, fmt::join(supply->gpus, ", ")),
+                            request.job.sequence_length, join(supply->gpus, ", ")),
                 "import the published profiles or profile the model");
   std::erase_if(supply->pools, [&](const Pool& pool) { return !used.contains(pool.gpu); });
   for (const int gpu : used) {

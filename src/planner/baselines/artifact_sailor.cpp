@@ -2,13 +2,13 @@
 // sizes in turn, tensor-parallel degrees by rule, data-parallel degrees until more or fewer do not help, and places
 // each combination with the recursion of artifact_sailor_search.hpp.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "core/text.hpp"
 #include "planner/baselines/artifact_sailor_search.hpp"
 #include "planner/baselines/baseline.hpp"
 
@@ -236,8 +236,7 @@ Result<Proposals> ArtifactSailor::plan(const Problem& problem) const {
   for (const Found& found : all)
     proposals.plans.push_back(
         {.plan = list_of(found, *supply), .throughput = 1.0 / found.time, .cost = Usd(found.cost)});
-  if (!supply->left_out.empty())
-    proposals.notes.push_back(fmt::format("not used: {}", fmt::join(supply->left_out, ", ")));
+  if (!supply->left_out.empty()) proposals.notes.push_back(fmt::format("not used: {}", join(supply->left_out, ", ")));
   return proposals;
 }
 

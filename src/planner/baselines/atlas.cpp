@@ -2,12 +2,12 @@
 // regions, replicas of a stage inside one; devices of one type, every node a tensor-parallel group. Each plan is scored
 // by the authors' evaluator at once.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
 #include <set>
 
+#include "core/text.hpp"
 #include "planner/baselines/baseline.hpp"
 
 namespace sailor::planner::baselines {
@@ -166,7 +166,7 @@ Result<Proposals> Atlas::plan(const Problem& problem) const {
     if (entry.gpus > 0 && entry.gpu != gpu) others.insert(entry.gpu);
   if (!others.empty())
     proposals.notes.push_back(
-        fmt::format("atlas plans for one GPU type, that of the first offer: {} not used", fmt::join(others, ", ")));
+        fmt::format("atlas plans for one GPU type, that of the first offer: {} not used", join(others, ", ")));
   return proposals;
 }
 

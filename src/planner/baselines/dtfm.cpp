@@ -1,12 +1,12 @@
 // DT-FM as the artifact adapts it: one GPU per replica of a stage, all devices used, plans sorted by the cost of their
 // messages. It models neither compute time nor memory.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <set>
 
+#include "core/text.hpp"
 #include "planner/baselines/baseline.hpp"
 #include "planner/baselines/dtfm_search.hpp"
 
@@ -110,8 +110,7 @@ class Dtfm final : public Baseline {
           ErrorCode::infeasible,
           fmt::format("DTFM has no plan for {} devices and global batch {}: it uses all devices in {} stages of "
                       "equal size with at least one micro-batch for each replica",
-                      devices->count(), problem.job.global_batch,
-                      fmt::join(stage_counts(layers, devices->count()), " or ")),
+                      devices->count(), problem.job.global_batch, join(stage_counts(layers, devices->count()), " or ")),
           "offer a multiple of that number of devices");
     std::stable_sort(found.begin(), found.end(),
                      [](const Found& a, const Found& b) { return a.arrangement.cost < b.arrangement.cost; });

@@ -1,7 +1,6 @@
 #include "planner/baselines/harness.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
 #include "plan/node_placement.hpp"
 
@@ -63,7 +63,7 @@ std::string text_of(const std::vector<Offer>& offers) {
   for (const Offer& offer : offers)
     parts.push_back(offer.zone.empty() ? fmt::format("{} {}", offer.gpus, offer.gpu)
                                        : fmt::format("{} {} in {}", offer.gpus, offer.gpu, offer.zone));
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return join(parts, ", ");
 }
 
 /// Number of devices by GPU type and zone.

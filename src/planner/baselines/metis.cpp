@@ -1,10 +1,10 @@
 // Metis: device groups for the stages, then data and tensor parallelism of each, then layers in proportion to speed.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "core/text.hpp"
 #include "planner/baselines/baseline.hpp"
 #include "planner/baselines/harness.hpp"
 #include "planner/baselines/metis_model.hpp"
@@ -88,7 +88,7 @@ Result<Proposals> Metis::plan(const Problem& problem) const {
   if (tables->max_micro_batch() < 1 || tables->layer_shares().empty())
     return fail(ErrorCode::not_found,
                 fmt::format("the profile lacks times of {} without tensor parallelism on one of {}",
-                            problem.inputs.model().name, fmt::join(measured, ", ")),
+                            problem.inputs.model().name, join(measured, ", ")),
                 "Metis needs them at micro-batch 1");
   const std::vector<std::vector<int>> sequences = sequences_of(*tables, problem);
   SearchResult search = search_plans(problem, *tables, sequences);

@@ -2,7 +2,6 @@
 // number of pipelines of each so that all nodes are used, there is one pipeline more than failures to survive, and the
 // iteration is the shortest. The Sailor artifact names Oobleck but has no planner for it.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "core/text.hpp"
 #include "planner/baselines/baseline.hpp"
 #include "planner/baselines/oobleck_templates.hpp"
 
@@ -260,7 +260,7 @@ Result<Proposals> Oobleck::plan(const Problem& problem) const {
     if (entry.gpus > 0 && entry.gpu != offer->gpu) others.insert(entry.gpu);
   if (!others.empty())
     proposals.notes.push_back(
-        fmt::format("oobleck plans for one GPU type, that of the first offer: {} not used", fmt::join(others, ", ")));
+        fmt::format("oobleck plans for one GPU type, that of the first offer: {} not used", join(others, ", ")));
   return proposals;
 }
 

@@ -1,7 +1,6 @@
 #include "planner/baselines/plan_list.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -10,6 +9,7 @@
 #include <set>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 
 namespace sailor::planner::baselines {
 
@@ -48,9 +48,9 @@ std::string replicas_text(const ListStage& stage, bool with_zones) {
       std::string name = with_zones ? fmt::format("{} {}", machine.gpu, machine.zone) : machine.gpu;
       if (std::find(where.begin(), where.end(), name) == where.end()) where.push_back(std::move(name));
     }
-    parts.push_back(fmt::format("{} {} T{}", count, fmt::join(where, " + "), replica.tensor_parallel));
+    parts.push_back(fmt::format("{} {} T{}", count, join(where, " + "), replica.tensor_parallel));
   }
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return join(parts, ", ");
 }
 
 /// The tensor-parallel group to which all replicas of all stages are equal, on one GPU type in one zone; std::nullopt
@@ -74,7 +74,7 @@ std::string pipeline_text(const ListPipeline& pipeline, bool with_zones) {
     for (const ListStage& stage : pipeline.stages)
       stages.push_back(fmt::format("{} on {}", plural(static_cast<std::size_t>(stage.layers.size()), "layer"),
                                    replicas_text(stage, with_zones)));
-    return fmt::format("P{}: {}", pipeline.stages.size(), fmt::join(stages, "; "));
+    return fmt::format("P{}: {}", pipeline.stages.size(), join(stages, "; "));
   }
   std::vector<int> layers;
   std::vector<std::size_t> replicas;
@@ -89,8 +89,8 @@ std::string pipeline_text(const ListPipeline& pipeline, bool with_zones) {
   if (same_number) text += fmt::format(" D{}", replicas.front());
   text += fmt::format(" T{} {}", only.tensor_parallel, machine.gpu);
   if (with_zones) text += " " + machine.zone;
-  if (pipeline.stages.size() > 1) text += fmt::format(", layers {}", fmt::join(layers, "/"));
-  if (!same_number) text += fmt::format(", D {}", fmt::join(replicas, "/"));
+  if (pipeline.stages.size() > 1) text += fmt::format(", layers {}", join(layers, "/"));
+  if (!same_number) text += fmt::format(", D {}", join(replicas, "/"));
   return text;
 }
 
@@ -168,7 +168,7 @@ std::string describe(const PlanList& plan) {
     if (!plan_list_detail::is_even(first)) {
       std::vector<int> sizes;
       for (const ListStage& stage : first.stages) sizes.push_back(stage.layers.size());
-      text += fmt::format(", layers {}", fmt::join(sizes, "/"));
+      text += fmt::format(", layers {}", join(sizes, "/"));
     }
     return zones.size() > 1 ? fmt::format("{}, {} zones", text, zones.size()) : text;
   }
@@ -183,7 +183,7 @@ std::string describe(const PlanList& plan) {
   }
   std::vector<std::string> parts;
   for (const auto& [text, count] : texts) parts.push_back(count > 1 ? fmt::format("{} x ({})", count, text) : text);
-  return fmt::format("{}, b{}", fmt::join(parts, " and "), plan.micro_batch);
+  return fmt::format("{}, b{}", join(parts, " and "), plan.micro_batch);
 }
 
 Result<Plan> to_plan(const PlanList& list, const TrainingJob& job) {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "core/text.hpp"
 #include "planner/baselines/baseline.hpp"
 
 namespace sailor::planner::baselines {
@@ -22,7 +22,7 @@ Result<const Baseline*> find_baseline(std::string_view name) {
     known.push_back(baseline->name());
   }
   return fail(ErrorCode::not_found, fmt::format("there is no planner '{}'", name),
-              fmt::format("one of: {}", fmt::join(known, ", ")));
+              fmt::format("one of: {}", join(known, ", ")));
 }
 
 }  // namespace sailor::planner::baselines

@@ -1,7 +1,6 @@
 #include "profile/traces/blocks.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -260,7 +259,7 @@ std::string annotations_text(const std::vector<Family>& families) {
     texts.push_back(fmt::format("'{}' ({})", valid_utf8(pattern.substr(0, 60)), spans));
     if (texts.size() == 4) break;
   }
-  return texts.empty() ? "it has no annotations" : fmt::format("annotations that it has: {}", fmt::join(texts, ", "));
+  return texts.empty() ? "it has no annotations" : fmt::format("annotations that it has: {}", join(texts, ", "));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "profile/traces/import_training.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -99,7 +98,7 @@ ProfileData profile_of(std::vector<LayerTime> times, Session session) {
 std::string files_note(const std::vector<fs::path>& files, const Training& training) {
   std::vector<std::string> names;
   for (const fs::path& file : files) names.push_back(valid_utf8(file.filename().string()));
-  return fmt::format("from {}; layers {} to {} of {}", fmt::join(names, ", "), training.layers.first,
+  return fmt::format("from {}; layers {} to {} of {}", join(names, ", "), training.layers.first,
                      training.layers.last - 1, training.model.name);
 }
 
@@ -125,8 +124,7 @@ Result<ProfileData> import_megatron(const std::vector<fs::path>& files, const Re
     const auto rows = rows_of(*training, stage.iterations);
     if (!rows) return fail(rows.error());
     times.insert(times.end(), rows->times.begin(), rows->times.end());
-    notes +=
-        fmt::format("{}{}; {}", notes.empty() ? "" : "; ", files_note(files, *training), fmt::join(rows->notes, "; "));
+    notes += fmt::format("{}{}; {}", notes.empty() ? "" : "; ", files_note(files, *training), join(rows->notes, "; "));
   }
   if (timers->left_out > 0)
     notes += fmt::format("; the first {} left out", timers->left_out == 1 ? "iteration" : "iterations");
@@ -211,8 +209,8 @@ Result<ProfileData> import_recordings(const std::vector<fs::path>& files, Record
   auto rows = rows_of(*all, recorded);
   if (!rows) return fail(rows.error());
   session.provenance.tool = tools[static_cast<std::size_t>(form)];
-  session.provenance.host = fmt::format("{}", fmt::join(hosts, ","));
-  session.notes = fmt::format("{}; {}", files_note(files, *all), fmt::join(rows->notes, "; "));
+  session.provenance.host = join(hosts, ",");
+  session.notes = fmt::format("{}; {}", files_note(files, *all), join(rows->notes, "; "));
   return profile_of(std::move(rows->times), std::move(session));
 }
 

@@ -1,7 +1,6 @@
 #include "profile/traces/training_rows.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -88,8 +87,8 @@ std::string update_note(bool measured) {
 }
 
 template <class Value>
-Result<void> join(std::optional<Value>& fact, const std::optional<Value>& given, std::string_view file,
-                  const char* option, const std::function<std::string(const Value&)>& text) {
+Result<void> fill_in(std::optional<Value>& fact, const std::optional<Value>& given, std::string_view file,
+                     const char* option, const std::function<std::string(const Value&)>& text) {
   if (fact && given && !(*fact == *given))
     return fail(ErrorCode::invalid_input,
                 fmt::format("{}: --{} says {} but the file says {}", file, option, text(*given), text(*fact)),
@@ -103,16 +102,18 @@ Result<void> join(std::optional<Value>& fact, const std::optional<Value>& given,
 Result<TrainingFacts> joined(const TrainingFacts& of_file, const TrainingFacts& given, std::string_view file) {
   TrainingFacts facts = of_file;
   const std::function<std::string(const int&)> number = [](const int& value) { return fmt::to_string(value); };
-  SAILOR_CHECK(join<Precision>(facts.precision, given.precision, file, "precision",
-                               [](const Precision& value) { return std::string(to_string(value)); }));
-  SAILOR_CHECK(join<Recompute>(facts.recompute, given.recompute, file, "recompute",
-                               [](const Recompute& value) { return std::string(to_string(value)); }));
-  SAILOR_CHECK(join(facts.tensor_parallel, given.tensor_parallel, file, "tensor-parallel", number));
-  SAILOR_CHECK(join(facts.micro_batch, given.micro_batch, file, "micro-batch", number));
-  SAILOR_CHECK(join(facts.sequence_length, given.sequence_length, file, "sequence-length", number));
-  SAILOR_CHECK(join(facts.gradient_accumulation, given.gradient_accumulation, file, "gradient-accumulation", number));
-  SAILOR_CHECK(join<LayerRange>(facts.layers, given.layers, file, "layers",
-                                [](const LayerRange& value) { return fmt::format("{},{}", value.first, value.last); }));
+  SAILOR_CHECK(fill_in<Precision>(facts.precision, given.precision, file, "precision",
+                                  [](const Precision& value) { return std::string(to_string(value)); }));
+  SAILOR_CHECK(fill_in<Recompute>(facts.recompute, given.recompute, file, "recompute",
+                                  [](const Recompute& value) { return std::string(to_string(value)); }));
+  SAILOR_CHECK(fill_in(facts.tensor_parallel, given.tensor_parallel, file, "tensor-parallel", number));
+  SAILOR_CHECK(fill_in(facts.micro_batch, given.micro_batch, file, "micro-batch", number));
+  SAILOR_CHECK(fill_in(facts.sequence_length, given.sequence_length, file, "sequence-length", number));
+  SAILOR_CHECK(
+      fill_in(facts.gradient_accumulation, given.gradient_accumulation, file, "gradient-accumulation", number));
+  SAILOR_CHECK(fill_in<LayerRange>(facts.layers, given.layers, file, "layers", [](const LayerRange& value) {
+    return fmt::format("{},{}", value.first, value.last);
+  }));
   return facts;
 }
 
@@ -128,7 +129,7 @@ Result<Training> training_of(const Model& model, const GpuType& gpu, const Train
   if (!facts.precision) missing.emplace_back("--precision");
   if (!missing.empty())
     return fail(ErrorCode::usage, fmt::format("{}: the file does not say all that its times depend on", file),
-                fmt::format("add {}", fmt::join(missing, ", ")));
+                fmt::format("add {}", join(missing, ", ")));
   const LayerRange layers = facts.layers.value_or(LayerRange{0, model.layers()});
   if (layers.first < 0 || layers.first >= layers.last || layers.last > model.layers())
     return fail(ErrorCode::usage,

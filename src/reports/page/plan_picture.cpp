@@ -1,7 +1,6 @@
 #include "reports/page/plan_picture.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -72,8 +71,7 @@ std::string to_svg(const StageBox& box) {
   std::string svg = fmt::format(
       "<g><title>{}</title><rect class=\"{} frame\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
       "rx=\"3\"/>",
-      html_text(fmt::format("{}", fmt::join(box.lines, ", "))), fill_class(box.color), box.left, box.top, width,
-      box.height);
+      html_text(join(box.lines, ", ")), fill_class(box.color), box.left, box.top, width, box.height);
   double y = box.top + line_height;
   for (const std::string& line : box.lines) {
     const std::string shown = as_much_as_fits(line, (width - 8.0) / box_letter);

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <utility>
 
+#include "core/text.hpp"
 #include "reports/page/html.hpp"
 
 namespace sailor::reports {
@@ -70,7 +70,7 @@ class SvgPainter {
  private:
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+    append_formatted(out_, format, fmt::make_format_args(args...));
   }
   [[nodiscard]] double right() const { return plot_.width - 14.0; }
   [[nodiscard]] double bottom() const { return plot_.height - (plot_.x.title.empty() ? 26.0 : 44.0); }

@@ -451,7 +451,7 @@ const CheckpointEntry* newest_valid(const std::vector<CheckpointEntry>& entries)
 
 void warn_of_damaged(const std::vector<CheckpointEntry>& entries) {
   for (const CheckpointEntry& entry : entries)
-    if (entry.is_damaged()) spdlog::warn("'{}' is damaged and left aside: {}", entry.path.string(), entry.problem);
+    if (entry.is_damaged()) log_warning("'{}' is damaged and left aside: {}", entry.path.string(), entry.problem);
 }
 
 Result<std::optional<CheckpointEntry>> find_latest(const fs::path& folder) {

@@ -1,7 +1,6 @@
 #include "runtime/checkpoint/hugging_face.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -179,7 +178,7 @@ Result<void> import_hugging_face(const fs::path& folder, const Model& model, con
     if (const Shape& shape = files->entry(*name).shape; shape != tensor.shape)
       return fail(ErrorCode::invalid_input,
                   fmt::format("'{}': tensor '{}' has shape ({}), but model '{}' needs ({})", folder.string(), *name,
-                              fmt::join(shape, ", "), model.name, fmt::join(tensor.shape, ", ")));
+                              join(shape, ", "), model.name, join(tensor.shape, ", ")));
     used.insert(*name);
     if (tensor.layer == 0 && tensor.own_name == token_embedding_name) embedding = *name;
     parts.emplace(std::pair(tensor.layer, tensor.own_name), std::pair(&tensor, *name));

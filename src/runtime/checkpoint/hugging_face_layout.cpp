@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <array>
 #include <map>
@@ -8,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/text.hpp"
 #include "runtime/checkpoint/hugging_face.hpp"
 #include "runtime/checkpoint/hugging_face_family.hpp"
 #include "runtime/layer.hpp"
@@ -161,7 +161,7 @@ Result<Family> family_of(const Model& model) {
   }
   return fail(ErrorCode::infeasible,
               fmt::format("model '{}' is none that transformers has: for {}, which is nearest, it would need {}",
-                          model.name, nearest->first, fmt::join(nearest->second, ", ")),
+                          model.name, nearest->first, join(nearest->second, ", ")),
               "OPT, GPT-Neo, GPT-2, LLaMA and Mixtral can be imported and exported");
 }
 

@@ -1,7 +1,6 @@
 #include "runtime/checkpoint/manifest.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -217,7 +216,7 @@ std::string difference(const Architecture& in_checkpoint, const Architecture& in
   for (const auto& [key, value] : in_checkpoint)
     if (!in_model.contains(key)) note(key, value, "not known");
   if (differences > most) found.push_back(fmt::format("{} more", differences - most));
-  return fmt::format("{}", fmt::join(found, ", "));
+  return join(found, ", ");
 }
 
 const StoredTensor* Manifest::find(int layer, std::string_view name) const {

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -205,8 +204,7 @@ Result<LoadedCheckpoint> load(const fs::path& checkpoint, const Model& model, De
     if (tensor == nullptr) return fail(ErrorCode::invalid_input, where + " is missing", "use another checkpoint");
     if (const Shape shape = whole_shape(parameter); shape != tensor->shape)
       return fail(ErrorCode::invalid_input,
-                  fmt::format("{} has shape ({}) instead of ({})", where, fmt::join(tensor->shape, ", "),
-                              fmt::join(shape, ", ")),
+                  fmt::format("{} has shape ({}) instead of ({})", where, join(tensor->shape, ", "), join(shape, ", ")),
                   "use another checkpoint");
     const Piece& piece = wanted.piece;
     buffer.resize(static_cast<std::size_t>(piece.count));

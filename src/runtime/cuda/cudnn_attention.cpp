@@ -128,7 +128,7 @@ class CudnnAttention final : public FusedAttention {
       try {
         entry->second = make_graphs(shape, type);
       } catch (const std::runtime_error& error) {
-        spdlog::warn(
+        log_warning(
             "attention of {} heads of {} values over {} tokens is computed by a kernel without tensor cores, which is "
             "many times slower: {}",
             shape.heads, shape.head_width, shape.sequence_length, error.what());

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/text.hpp"
 #include "runtime/sharding.hpp"
 #include "runtime/tensor.hpp"
 
@@ -384,7 +385,7 @@ class NcclTransport final : public Transport {
   }
   std::unique_ptr<Group> make_group(const std::vector<int>& ranks) override {
     const auto control = control_.subgroup(ranks);
-    return std::make_unique<NcclGroup>(all_, *control, fmt::format("communicator of ranks {}", fmt::join(ranks, ", ")));
+    return std::make_unique<NcclGroup>(all_, *control, fmt::format("communicator of ranks {}", join(ranks, ", ")));
   }
   std::unique_ptr<Channel> make_channel(int from, int to, const ChannelName& name) override {
     const Ends ends{from, to, name.id, name.kind};

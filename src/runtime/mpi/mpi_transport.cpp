@@ -3,7 +3,6 @@
 #include "runtime/mpi/mpi_transport.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <mpi.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "core/process.hpp"
+#include "core/text.hpp"
 #include "runtime/bits16.hpp"
 #include "runtime/host_transport.hpp"
 
@@ -92,7 +92,7 @@ class Handle {
     MPI_Group_free(&some);
     MPI_Group_free(&all);
     MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
-    return std::make_shared<Handle>(made, fmt::format("ranks {}", fmt::join(ranks, ",")));
+    return std::make_shared<Handle>(made, fmt::format("ranks {}", join(ranks, ",")));
   }
 
  private:

@@ -1,7 +1,6 @@
 #include "runtime/rehearsal/rehearsal_transport.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include <exception>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "runtime/host_transport.hpp"
 #include "runtime/rehearsal/rehearsal_stream.hpp"
 
@@ -268,7 +268,7 @@ struct RehearsalWorld::State {
       world.control.abort(
           fmt::format("the ranks disagree about what they sum: {} of {} values over ranks {} here, but {} of "
                       "{} values on rank {}",
-                      to_string(operation.kind), operation.count, fmt::join(operation.ranks, ","),
+                      to_string(operation.kind), operation.count, join(operation.ranks, ","),
                       to_string(static_cast<Collective>(static_cast<int>(values[2]))), count, operation.ranks[member]));
     }
     operation.end = start + operation.time.value();

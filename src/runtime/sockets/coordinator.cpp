@@ -1,9 +1,7 @@
 #include "runtime/sockets/coordinator.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/log.hpp"
+#include "core/text.hpp"
 #include "runtime/sockets/control_messages.hpp"
 
 namespace sailor::runtime {
@@ -157,7 +157,7 @@ struct Coordinator::State {
         for (; guest && *guest; guest = accept_from(listener))
           members.push_back(std::make_unique<MemberEntry>(**std::move(guest)));
         const bool was_full = std::exchange(is_full, !guest && has_guests(listener));
-        if (is_full && !was_full) spdlog::warn("{}; members that connect now wait", guest.error().message());
+        if (is_full && !was_full) log_warning("{}; members that connect now wait", guest.error().message());
       }
       const bool beats = Clock::now() >= next_beat;
       if (beats)
@@ -338,7 +338,7 @@ struct Coordinator::State {
       for (auto& [rank, facts] : std::exchange(expected, {}))
         is_lost({.id = joined++, .facts = facts, .rank = rank}, "did not find the new controller");
     if (lost.empty()) return;
-    breaks(lost, fmt::format("{}", fmt::join(reasons, "; ")));
+    breaks(lost, sailor::join(reasons, "; "));
   }
 
   void begin_epoch() {

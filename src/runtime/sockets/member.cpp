@@ -1,7 +1,6 @@
 #include "runtime/sockets/member.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "core/process.hpp"
+#include "core/text.hpp"
 #include "runtime/sockets/control_messages.hpp"
 #include "runtime/sockets/socket_transport.hpp"
 
@@ -248,7 +248,7 @@ struct Member::State {
       throw TransportError(TransportError::Cause::timeout,
                            fmt::format("no answer for {:g} s: {} of ranks {}; a rank has died, hangs, or is that slow "
                                        "(then raise --timeout)",
-                                       settings.timeout.value(), kind, fmt::join(ranks, ",")));
+                                       settings.timeout.value(), kind, sailor::join(ranks, ",")));
     waiting.erase(name);
     if (!answers.contains(name)) throw_broken();
     Json answer = std::move(answers[name]);
@@ -267,8 +267,7 @@ double number_of(const Json& value) { return std::bit_cast<double>(value.get<std
 Json to_json(const std::string& text) {
   std::string digits;
   digits.reserve(2 * text.size());
-  for (const char letter : text)
-    fmt::format_to(std::back_inserter(digits), "{:02x}", static_cast<unsigned char>(letter));
+  for (const char letter : text) append(digits, "{:02x}", static_cast<unsigned char>(letter));
   return digits;
 }
 std::string text_of(const Json& value) {
@@ -323,7 +322,7 @@ class SocketControl final : public Control {
   std::unique_ptr<Control> subgroup(const std::vector<int>& ranks) override {
     std::vector<int> chosen;
     for (const int rank : ranks) chosen.push_back(ranks_.at(static_cast<std::size_t>(rank)));
-    const std::string name = fmt::format("{}/{}", name_, fmt::join(ranks, ","));
+    const std::string name = fmt::format("{}/{}", name_, join(ranks, ","));
     return std::make_unique<SocketControl>(state_, chosen, fmt::format("{}.{}", name, made_[ranks]++));
   }
   /// Nobody is missing: the coordinator reports lost ranks.

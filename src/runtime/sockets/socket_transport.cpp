@@ -1,7 +1,6 @@
 #include "runtime/sockets/socket_transport.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -383,7 +382,7 @@ class SocketGroup final : public HostGroup {
  public:
   SocketGroup(std::shared_ptr<Context> context, std::vector<int> ranks, std::uint64_t id)
       : context_(std::move(context)), ranks_(std::move(ranks)), id_(id), ring_(std::make_shared<Ring>()) {
-    ring_->name = fmt::format("ranks {}", fmt::join(ranks_, ","));
+    ring_->name = fmt::format("ranks {}", join(ranks_, ","));
     ring_->size = static_cast<int>(ranks_.size());
     ring_->rank = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), own()) - ranks_.begin());
     if (ring_->size == 1) return;
