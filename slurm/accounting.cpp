@@ -141,7 +141,8 @@ Result<std::vector<Account>> read_accounts(std::vector<std::string> names, const
   const auto began = std::chrono::steady_clock::now();
   while (!names.empty()) {
     const Seconds passed(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
-    if (passed >= deadline) return fail(ErrorCode::unavailable, "sacctmgr: the accounts have no end of parents");
+    if (passed >= deadline)
+      return fail(ErrorCode::unavailable, "sacctmgr: reading the accounts and those above them took too long");
     asked.insert(names.begin(), names.end());
     const auto answer = ask(
         {"show", "assoc", "cluster=" + cluster, fmt::format("account={}", join(names, ",")), format(account_columns)},

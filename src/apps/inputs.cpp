@@ -54,11 +54,12 @@ Option licenses() {
 }
 
 Option gpu_type() {
-  return {.name = "gpu-type",
-          .value_name = "[NODES=]NAME",
-          .help =
-              "what GPUs are to which Slurm gives no type, or one that may be several: a name of the GPU catalogue, of "
-              "all such nodes or of these (n[1-4]=A100-80)"};
+  return {
+      .name = "gpu-type",
+      .value_name = "[NODES=]NAME",
+      .help =
+          "GPU type (a name of the GPU catalogue) where Slurm gives none or an ambiguous one: of all such nodes, or "
+          "of the named ones (n[1-4]=A100-80)"};
 }
 
 }  // namespace shared

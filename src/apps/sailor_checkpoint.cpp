@@ -200,7 +200,7 @@ CommandLine import_line(ImportOptions& options) {
   Option model = shared::model();
   model.help = "the model that the folder has: a name, or a .toml file";
   return {.program = "sailor-checkpoint import",
-          .purpose = "makes a checkpoint to start from of a model of Hugging Face's transformers",
+          .purpose = "makes a checkpoint to start training from out of a model of Hugging Face's transformers",
           .positionals = {positional(
               options.folder,
               {.name = "FOLDER", .help = "has config.json and model.safetensors (or several, and an index)"})},

@@ -47,7 +47,7 @@ CommandLine command_line(ControllerOptions& options) {
       .positionals = {positional(
           options.folder,
           {.name = "FOLDER",
-           .help = "of the training, on a file system that all nodes see: ranks find the controller by it"})},
+           .help = "folder of the training, on a file system that all nodes see: ranks find the controller there"})},
       .options =
           {option(options.plan, {.name = "plan", .value_name = "FILE", .help = "the plan to begin with (plan.toml)"}),
            option(options.profile, {.name = "profile",
@@ -94,13 +94,13 @@ CommandLine command_line(ControllerOptions& options) {
            option(options.min_gain,
                   {.name = "min-gain",
                    .value_name = "SHARE",
-                   .help = "of planned changes: so much more throughput must be gained, as a share of today's",
+                   .help = "least gain in throughput for which the plan is changed, as a share of the current one",
                    .default_value = "0.02",
                    .minimum = 0}),
            option(options.switch_time,
                   {.name = "switch-time",
                    .value_name = "SECONDS",
-                   .help = "of planned changes: what one costs; the training must end sooner all the same",
+                   .help = "assumed time of a planned change; it is made only if training still ends sooner",
                    .default_value = "3",
                    .minimum = 0}),
            option(options.port, {.name = "port",
@@ -120,9 +120,9 @@ CommandLine command_line(ControllerOptions& options) {
                         {75, "the ranks were stopped by a signal, with a checkpoint: the same command goes on"}},
       .notes =
           "What happens is printed, a line per event, and kept in FOLDER/events.jsonl, an object of JSON per line.\n"
-          "A controller that is started again with the same FOLDER goes on where the one before was. Names of nodes\n"
-          "in FOLDER/exclude, one per line, are left after the running iteration; plans in FOLDER/requests/*.toml\n"
-          "are taken up where the devices are there."};
+          "A controller that is started again with the same FOLDER goes on where the one before was. Nodes named in\n"
+          "FOLDER/exclude, one per line, are left after the running iteration; a plan in FOLDER/requests/*.toml is\n"
+          "adopted if its devices are available."};
 }
 
 /// Inputs of the planner; only with a profile.

@@ -62,10 +62,10 @@ CommandLine bpe_line(BpeOptions& options) {
       .options = {option(options.output, output_option("write PREFIX.bin and PREFIX.idx (Megatron-LM's format)")),
                   option(options.tokenizer, {.name = "tokenizer",
                                              .value_name = "FILE",
-                                             .help = "tokenizer.json of Hugging Face's tokenizers, which divides text "
-                                                     "as that of GPT-2, LLaMA-3 or Qwen2 to Qwen3, or instead"}),
+                                             .help = "tokenizer.json of Hugging Face that splits text as GPT-2, "
+                                                     "LLaMA-3, Qwen2 or Qwen3; or use --vocabulary and --merges"}),
                   option(options.vocabulary,
-                         {.name = "vocabulary", .value_name = "FILE", .help = "vocab.json of GPT-2, and"}),
+                         {.name = "vocabulary", .value_name = "FILE", .help = "vocab.json of GPT-2; needs --merges"}),
                   option(options.merges, {.name = "merges", .value_name = "FILE", .help = "merges.txt of GPT-2"}),
                   option(options.begin_of_document,
                          {.name = "begin-of-document",

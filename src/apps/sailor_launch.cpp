@@ -48,8 +48,8 @@ CommandLine command_line(LaunchOptions& options) {
                {.name = "plan", .value_name = "FILE", .help = "plan file (plan.toml); must be readable on the nodes"}),
            option(options.site_variables, {.name = "site-variables",
                                            .value_name = "NAME",
-                                           .help = "set the variables that this site file wants, but those that are "
-                                                   "set: a name of its folder, or a file (*.toml)"}),
+                                           .help = "set this site file's environment variables, except those already "
+                                                   "set: a name in the sites folder, or a file (*.toml)"}),
            option(options.software, {.name = "software",
                                      .value_name = "NAME",
                                      .help = "software environment of the site file; only from the command line, since "

@@ -75,14 +75,13 @@ CommandLine command_line(SimulateOptions& options) {
                   {.name = "copies",
                    .help = "show what copies of an elastic training's state cost (sailor-controller --copies)"}),
            option(options.model, model),
-           option(
-               options.precision,
-               {.name = "precision",
-                .value_name = "NAME",
-                .help =
-                    "number format of a plan in the original's JSON [default: what the profile has of the model, tf32 "
-                    "before fp32; of a model that it does not have bf16 if every device has it, else fp16, else fp32]",
-                .choices = precision_choices()}),
+           option(options.precision,
+                  {.name = "precision",
+                   .value_name = "NAME",
+                   .help = "number format of a plan in the original's JSON [default: the profiled one of the model, "
+                           "tf32 before "
+                           "fp32; if there is none, bf16 if every device has it, else fp16, else fp32]",
+                   .choices = precision_choices()}),
            estimators.front(), estimators.back(), option(options.measured_only, shared::measured_only()),
            option(options.format, format), option(options.models, shared::models_folder()),
            option(options.gpus, shared::catalogue_or_counts())},

@@ -74,7 +74,7 @@ CommandLine command_line(TrainOptions& options) {
                    .minimum = 0}),
            option(options.min_learning_rate, {.name = "min-learning-rate",
                                               .value_name = "RATE",
-                                              .help = "where it ends",
+                                              .help = "learning rate at the end of the decay",
                                               .default_value = "0",
                                               .minimum = 0,
                                               .maximum = 1e6}),

@@ -217,7 +217,7 @@ std::vector<Check> check_profile(const Subject& subject) {
     return {{.name = "profile",
              .outcome = Outcome::warn,
              .what = subject.answers.profile->error().what,
-             .remedy = "correct --profile; without it nobody knows what the plan's times stand on"}};
+             .remedy = "correct --profile; without it nobody knows where the plan's times come from"}};
   std::vector<Check> checks;
   for (const ProfileFacts& facts : **subject.answers.profile) checks.push_back(profile_check(facts, subject.gpus));
   return checks;
@@ -236,8 +236,8 @@ std::vector<Check> check_time(const Subject& subject) {
       check.what = "the plan says nothing of the time of an iteration";
       check.remedy = "predict it with sailor-simulate";
     } else {
-      check.what = "how long the training is was not said";
-      check.remedy = "say it with --iterations N";
+      check.what = "the length of the training is not given";
+      check.remedy = "give it with --iterations N";
     }
     return {check};
   }

@@ -160,7 +160,7 @@ Check device_memory_check(const Subject& subject, const std::vector<Need>& needs
     check.outcome = Outcome::warn;
     check.what = fmt::format("{}{:.1f}% of the tightest device stay free, less than {:.1f}%", amount, *headroom * 100.0,
                              subject.job.memory_margin * 100.0);
-    check.remedy = "plan again with --memory-margin, or lower the margin";
+    check.remedy = "plan again with this --memory-margin, or accept less free memory: a smaller one";
   } else {
     check.what = fmt::format("{}{:.0f}% of the tightest device stay free", amount, *headroom * 100.0);
   }

@@ -195,11 +195,11 @@ TEST_F(HuggingFace, ExportAndImportGiveTheSameBits) {
 
 TEST_F(HuggingFace, ModelsThatTransformersLacksSayWhy) {
   const auto message = [](const Model& model) { return foreign_tensors(model).error().message(); };
-  EXPECT_EQ(
-      message(untied_model()),
-      "model 'untied' is none that transformers has: for OPT, which is nearest, it would need activation = \"relu\"; "
-      "OPT, GPT-Neo, GPT-2, LLaMA and Mixtral can be imported and exported");
-  EXPECT_NE(message(llama_sailor_model()).find("for LLaMA, which is nearest, it would need one final norm"),
+  EXPECT_EQ(message(untied_model()),
+            "model 'untied' matches no architecture that transformers has: for OPT, the nearest, it would need "
+            "activation = \"relu\"; "
+            "OPT, GPT-Neo, GPT-2, LLaMA and Mixtral can be imported and exported");
+  EXPECT_NE(message(llama_sailor_model()).find("for LLaMA, the nearest, it would need one final norm"),
             std::string::npos);
   EXPECT_FALSE(foreign_tensors(mixed_model()).has_value());
 }
@@ -219,7 +219,7 @@ TEST_F(HuggingFace, SharedExpertsHaveNoLayoutYet) {
   model.experts.first_dense = 0;
   const auto config = config_text(model);
   ASSERT_FALSE(config.has_value());
-  EXPECT_NE(config.error().message().find("for Mixtral, which is nearest, it would need no shared expert"),
+  EXPECT_NE(config.error().message().find("for Mixtral, the nearest, it would need no shared expert"),
             std::string::npos)
       << config.error().message();
 }

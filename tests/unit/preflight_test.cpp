@@ -750,7 +750,7 @@ TEST_F(Preflight, ComparesMemoryWithTheDevices) {
 
 TEST_F(Preflight, ComparesTheLengthOfTheTrainingWithTheJobs) {
   expect_text(check_time(subject()),
-              "not checked: how long the training is was not said -> say it with --iterations N");
+              "not checked: the length of the training is not given -> give it with --iterations N");
   job.iterations = 3600;
   expect_text(check_time(subject()), "ok: 3600 iterations of 1.00 s take 01:00:00, the job has 02:00:00");
   job.time = Seconds(3700);

@@ -35,8 +35,9 @@ std::vector<Option> job_options(PlanOptions& options) {
           options.precision,
           {.name = "precision",
            .value_name = "NAME",
-           .help = "number format of the training [default: what the profile has of the model, tf32 before fp32; of a "
-                   "model that it does not have bf16 if every device has it, else the best of bf16, fp16 and fp32]",
+           .help =
+               "number format of the training [default: the profiled one of the model, tf32 before fp32; if there is "
+               "none, bf16 if every device has it, else the best of bf16, fp16 and fp32]",
            .choices = precision_choices()}),
       option(options.tokens, {.name = "tokens",
                               .value_name = "N",
@@ -44,9 +45,11 @@ std::vector<Option> job_options(PlanOptions& options) {
                                       "--max-node-hours and --preflight",
                               .minimum = 1.0,
                               .maximum = 1e18}),
-      option(
-          options.iterations,
-          {.name = "iterations", .value_name = "N", .help = "the same in iterations", .minimum = 1.0, .maximum = 1e15}),
+      option(options.iterations, {.name = "iterations",
+                                  .value_name = "N",
+                                  .help = "length of the whole training in iterations",
+                                  .minimum = 1.0,
+                                  .maximum = 1e15}),
       option(options.framework, shared::framework())};
 }
 
@@ -257,8 +260,8 @@ std::vector<Option> watch_options(PlanOptions& options) {
            .value_name = "SECONDS",
            .help =
                "with --watch, training time that a change of plan costs [default: what the last planned change of the "
-               "training of --elastic took; before there is one 5, the most that one may take, and the time for the "
-               "state of a rank between nodes where the site file or [network] of --cluster states their bandwidth]",
+               "--elastic training took; if there was none, 5 s and the time to move a rank's state between nodes, "
+               "where the site file or [network] of --cluster states their bandwidth]",
            .minimum = 0.0,
            .maximum = 1e7}),
       option(options.horizon,

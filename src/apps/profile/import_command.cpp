@@ -63,7 +63,7 @@ CommandLine import_line(ImportFilesOptions& options) {
   framework.default_value = "megatron-core";
   return {
       .program = "sailor-profile import",
-      .purpose = "makes a profile store of a trace or log of a training, of published measurements, or of text",
+      .purpose = "makes a profile store from a trace or log of a training, published measurements, or text",
       .positionals = {positional(
           options.file,
           {.name = "FILE",
@@ -109,12 +109,14 @@ CommandLine import_line(ImportFilesOptions& options) {
                    .value_name = "WHAT",
                    .help = "what the backward pass of a block computed again [default: as the file shows it]",
                    .choices = {"none", "selective", "full"}}),
-           option(options.layers,
-                  {.name = "layers",
-                   .value_name = "FIRST,LAST",
-                   .help = "layers [FIRST, LAST) that the recorded rank had, the embedding is 0 [default: all]",
-                   .minimum = 0,
-                   .maximum = 1 << 20}),
+           option(
+               options.layers,
+               {.name = "layers",
+                .value_name = "FIRST,LAST",
+                .help =
+                    "layers that the recorded rank held, from FIRST to before LAST; 0 is the embedding [default: all]",
+                .minimum = 0,
+                .maximum = 1 << 20}),
            option(options.gradient_accumulation,
                   {.name = "gradient-accumulation",
                    .value_name = "N",

@@ -85,13 +85,13 @@ CommandLine layers_command_line(LayersOptions& options) {
            option(options.interval,
                   {.name = "interval",
                    .value_name = "PERCENT",
-                   .help = "measure until a repetition has each median within so much of this one's (95%)",
+                   .help = "measure until each median is known to within this much, with 95% confidence",
                    .default_value = "5",
                    .minimum = 0}),
            option(options.time_budget, {.name = "time-budget",
                                         .value_name = "SECONDS",
-                                        .help = "begin no further batch that would end later, seconds, all "
-                                                "measurements together; of each at least 3 are measured",
+                                        .help = "seconds for all measurements together: no batch begins that would "
+                                                "end later; each measurement has at least 3 batches",
                                         .default_value = "60",
                                         .minimum = 0}),
            option(options.samples, {.name = "samples",
@@ -135,8 +135,8 @@ CommandLine layers_command_line(LayersOptions& options) {
       .notes =
           "Measure with as many ranks busy on a node as the plan will run there: they share caches and memory.\n"
           "Times are of one layer and one micro-batch; update is AdamW over the layer's parameters and setting\n"
-          "its gradients to zero. Precision fp32. Warm: the caches hold what the layers before left there, as in\n"
-          "training; cold: nothing. Those of a tensor-parallel group contain its sums; numbers of busy ranks that "
+          "its gradients to zero. Warm: the caches hold what the layers before left there, as in training;\n"
+          "cold: nothing. Times of a tensor-parallel group include its all-reduces; numbers of busy ranks that "
           "groups\n"
           "of a degree do not fill are left out. Ctrl-C and SIGTERM stop it, and nothing is stored.",
       .one_per_rank = true};

@@ -50,7 +50,7 @@ CommandLine submit_command_line(SubmitOptions& options) {
                    .value_name = "EVENT",
                    .help = "events that Slurm writes a mail about, as sbatch takes them: END,FAIL,TIME_LIMIT_80"}),
            option(options.mail_user,
-                  {.name = "mail-user", .value_name = "ADDRESS", .help = "who gets it [default: you]"}),
+                  {.name = "mail-user", .value_name = "ADDRESS", .help = "recipient of these mails [default: you]"}),
            option(options.array_limit, {.name = "array-limit",
                                         .value_name = "N",
                                         .help = "plans of a job array that run at once, at most [default: all]",
@@ -91,9 +91,9 @@ CommandLine submit_command_line(SubmitOptions& options) {
            option(options.memory_per_cpu,
                   {.name = "memory-per-cpu",
                    .value_name = "MIB",
-                   .help = "host memory for each CPU, MiB [default: for a CPU plan 1.2 times its prediction and 256 "
-                           "more; on GPUs the site file's memory of a node, else what the devices hold and 4 GiB for "
-                           "each rank, else all of whole nodes; else the partition's]",
+                   .help = "host memory per CPU, MiB [default: CPU plans: 1.2 times the predicted memory and 256 more; "
+                           "GPU plans: the site file's memory of a node, else the devices' memory and 4 GiB for each "
+                           "rank, else all of whole nodes; if none is known, the partition's default]",
                    .minimum = 1,
                    .maximum = 1 << 30}),
            option(options.gpu_type,
@@ -121,25 +121,27 @@ CommandLine submit_command_line(SubmitOptions& options) {
            option(options.elastic,
                   {.name = "elastic",
                    .value_name = "MIN-MAX",
-                   .help = "go on when nodes are lost, and grow when others can be had, within so many nodes: a job "
-                           "that Slurm starts on what is free, and companion jobs of one node each that join it when "
-                           "they start; needs --checkpoints, and requeues"}),
-           option(options.retries,
-                  {.name = "retries",
-                   .value_name = "N",
-                   .help = "with --when-stopped requeue or resubmit, also start once more after a failure, without the "
-                           "node to blame, up to so often in a row without a new checkpoint",
-                   .default_value = "3",
-                   .minimum = 0,
-                   .maximum = 1000}),
-           option(options.stop_lead,
-                  {.name = "stop-lead",
-                   .value_name = "SECONDS",
-                   .help = "how long before its time limit the job is told to stop, seconds [default: by the time that "
-                           "the last checkpoint took, or the site file's rate; else 180, and at most a quarter of "
-                           "--time; with --trainer never, else by SIGTERM]",
-                   .minimum = 1,
-                   .maximum = 65535}),
+                   .help = "elastic training on MIN to MAX nodes: go on when nodes are lost, grow when others become "
+                           "free. Slurm starts a job on free nodes; companion jobs of one node each join it when "
+                           "they start; needs --checkpoints, and implies --when-stopped requeue"}),
+           option(
+               options.retries,
+               {.name = "retries",
+                .value_name = "N",
+                .help = "with --when-stopped requeue or resubmit, restart after a failure too, without the node whose "
+                        "task failed first: at most this many times in a row without a new checkpoint",
+                .default_value = "3",
+                .minimum = 0,
+                .maximum = 1000}),
+           option(
+               options.stop_lead,
+               {.name = "stop-lead",
+                .value_name = "SECONDS",
+                .help = "seconds before the time limit at which the job is told to stop [default: by the time that the "
+                        "last checkpoint took, or the site's write rate, at most half of --time; else 180, at most "
+                        "a quarter of --time; with --trainer only if given, by SIGTERM]",
+                .minimum = 1,
+                .maximum = 65535}),
            option(options.check,
                   {.name = "check",
                    .help = "run sailor-check on the nodes before training, which begins only on nodes that are fit"}),

@@ -330,7 +330,7 @@ class ElasticRank {
 std::vector<Option> elastic_options(TrainOptions& options) {
   return {option(options.elastic, {.name = "elastic",
                                    .value_name = "FOLDER",
-                                   .help = "take part in the training of the controller of this folder (see "
+                                   .help = "join the elastic training of the controller in this folder (see "
                                            "sailor-controller), which may lose ranks and get more; no MPI",
                                    .group = "Elastic training"}),
           option(options.gpu_type, {.name = "gpu-type",
@@ -340,7 +340,7 @@ std::vector<Option> elastic_options(TrainOptions& options) {
                                     .group = "Elastic training"}),
           option(options.zone, {.name = "zone",
                                 .value_name = "NAME",
-                                .help = "with --elastic: the zone or partition of its node [default: the same]",
+                                .help = "with --elastic: the zone or partition of its node [default: that of the plan]",
                                 .group = "Elastic training"})};
 }
 

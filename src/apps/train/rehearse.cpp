@@ -198,13 +198,13 @@ std::vector<Option> rehearsal_options(TrainOptions& options) {
   framework.default_value.clear();
   std::vector<Option> rows{
       option(options.rehearse, {.name = "rehearse",
-                                .help = "run the plan of other devices here: the same schedule, messages and memory, "
-                                        "with waits for computation and tokens for tensors"}),
+                                .help = "run a plan of other devices here: the same schedule, order of messages and "
+                                        "accounting of memory; waits replace computation, headers replace tensors"}),
       option(options.rehearse_slowdown,
              {.name = "rehearse-slowdown",
               .value_name = "FACTOR",
-              .help = "pass time so many times slower than on the devices; 0: no rank waits, times are computed only; "
-                      "not given: as slow as this machine needs for so many ranks",
+              .help = "how many times slower than the devices the rehearsal runs; 0: no rank waits, times are computed "
+                      "only; not given: as slow as this machine needs for so many ranks",
               .minimum = 0,
               .maximum = 1e6}),
       option(options.max_communicators, {.name = "max-communicators",

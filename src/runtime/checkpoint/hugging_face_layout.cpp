@@ -159,10 +159,11 @@ Result<Family> family_of(const Model& model) {
     if (demands.broken().empty()) return candidate.family;
     if (!nearest || demands.broken().size() < nearest->second.size()) nearest = {candidate.name, demands.broken()};
   }
-  return fail(ErrorCode::infeasible,
-              fmt::format("model '{}' is none that transformers has: for {}, which is nearest, it would need {}",
-                          model.name, nearest->first, join(nearest->second, ", ")),
-              "OPT, GPT-Neo, GPT-2, LLaMA and Mixtral can be imported and exported");
+  return fail(
+      ErrorCode::infeasible,
+      fmt::format("model '{}' matches no architecture that transformers has: for {}, the nearest, it would need {}",
+                  model.name, nearest->first, join(nearest->second, ", ")),
+      "OPT, GPT-Neo, GPT-2, LLaMA and Mixtral can be imported and exported");
 }
 
 std::vector<WholeTensor> whole_tensors(const Model& model) {

@@ -246,7 +246,7 @@ Result<void> FolderOwner::confirm() {
   const std::scoped_lock lock(mutex_);
   return fail(ErrorCode::unavailable,
               fmt::format("another training has taken over the folder '{}': {}", folder_.string(), taken_by_),
-              "two trainings need two folders; of one job that was started again the new one goes on");
+              "give each training a folder of its own; if this job was started again, the newer start goes on");
 }
 
 Result<void> FolderOwner::look(bool touch) {
