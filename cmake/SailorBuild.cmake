@@ -31,17 +31,20 @@ endif()
 
 # The fastest linker that works links: with GNU ld, linking programs and tests is a twentieth of a build's time.
 set(SAILOR_LINKER "auto" CACHE STRING "Linker, as the compiler's -fuse-ld names it; auto: mold, lld or gold, if one works")
-if(SAILOR_LINKER STREQUAL "auto")
+set(sailor_linker "${SAILOR_LINKER}")  # the one that is taken; empty: the compiler's own
+if(sailor_linker STREQUAL "auto")
+  set(sailor_linker "")
   include(CheckLinkerFlag)
   foreach(linker mold lld gold)
     check_linker_flag(CXX "-fuse-ld=${linker}" SAILOR_LINKS_BY_${linker})
     if(SAILOR_LINKS_BY_${linker})
-      add_link_options("$<$<LINK_LANGUAGE:CXX>:-fuse-ld=${linker}>")
+      set(sailor_linker ${linker})
       break()
     endif()
   endforeach()
-elseif(SAILOR_LINKER)
-  add_link_options("$<$<LINK_LANGUAGE:CXX>:-fuse-ld=${SAILOR_LINKER}>")
+endif()
+if(sailor_linker)
+  add_link_options("$<$<LINK_LANGUAGE:CXX>:-fuse-ld=${sailor_linker}>")
 endif()
 
 # All warnings, language level and sanitizers come from here.

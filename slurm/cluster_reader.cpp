@@ -258,8 +258,7 @@ Result<Partition> known_partition(const Cluster& cluster, std::string_view name)
   for (const Partition& partition : cluster.partitions) known.push_back(partition.name);
   std::sort(known.begin(), known.end());
   const auto near = closest(name, known);
-  return fail(ErrorCode::not_found,
-              fmt::format("partition '{}' not found (known: {})", name, known.empty() ? "none" : join(known, ", ")),
+  return fail(ErrorCode::not_found, fmt::format("partition '{}' not found (known: {})", name, join_or_none(known)),
               near ? fmt::format("did you mean '{}'? use --partition NAME", *near) : "use --partition NAME");
 }
 

@@ -54,8 +54,7 @@ Result<Reservation> require_reservation(const Cluster& cluster, std::string_view
     for (const Reservation& reservation : cluster.reservations) known.push_back(printable(reservation.name));
     std::sort(known.begin(), known.end());
     const auto near = closest(name, known);
-    return fail(ErrorCode::not_found,
-                fmt::format("reservation '{}' not found (known: {})", name, known.empty() ? "none" : join(known, ", ")),
+    return fail(ErrorCode::not_found, fmt::format("reservation '{}' not found (known: {})", name, join_or_none(known)),
                 near ? fmt::format("did you mean '{}'? use --reservation NAME", *near)
                      : "correct --reservation; one that is over is no longer known");
   }

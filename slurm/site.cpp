@@ -269,10 +269,9 @@ Result<Site> parse_site(std::string_view text, std::string_view source_name, con
       row.reject("name", fmt::format("environment '{}' is described twice", site.environments.back().name));
   }
   if (!site.launch.environment.empty() && !environments.contains(site.launch.environment))
-    root.table("launch").reject("environment",
-                                fmt::format("environment '{}' is not described", site.launch.environment),
-                                fmt::format("add an [[environments]] with this name; known: {}",
-                                            environments.empty() ? "none" : join(environments, ", ")));
+    root.table("launch").reject(
+        "environment", fmt::format("environment '{}' is not described", site.launch.environment),
+        fmt::format("add an [[environments]] with this name; known: {}", join_or_none(environments)));
   std::set<std::string> layouts;
   for (const TomlTable& row : root.tables("nodes")) {
     site.layouts.push_back(read_layout(row, catalogue, site.unknown_gpus));
@@ -360,8 +359,7 @@ Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::str
   std::vector<std::string> known;
   for (const SoftwareEnvironment& environment : site.environments) known.push_back(environment.name);
   return fail(ErrorCode::not_found,
-              fmt::format("site {} has no environment '{}' (known: {})", site.name, wanted,
-                          known.empty() ? "none" : join(known, ", ")),
+              fmt::format("site {} has no environment '{}' (known: {})", site.name, wanted, join_or_none(known)),
               did_you_mean(wanted, known, ""));
 }
 

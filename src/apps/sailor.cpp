@@ -32,8 +32,6 @@ Option list_format() {
   return option;
 }
 
-std::string joined(const std::vector<std::string>& names) { return join(names, ", "); }
-
 /// "13.0 billion", "350 million".
 std::string count_of_parameters(double count) {
   return count >= 1e9 ? fmt::format("{:.2f} billion", count * 1e-9) : fmt::format("{:.1f} million", count * 1e-6);
@@ -68,7 +66,8 @@ Result<void> list_models(const ModelsOptions& options, const Environment& enviro
     if (*options.format == "names") fmt::print("{}\n", model.name);
     table.add_row({model.name, count_of_parameters(static_cast<double>(model.total_parameters())),
                    fmt::to_string(model.blocks), fmt::to_string(model.hidden), fmt::to_string(model.attention_heads),
-                   fmt::to_string(model.vocabulary), fmt::to_string(model.max_sequence_length), joined(model.aliases)});
+                   fmt::to_string(model.vocabulary), fmt::to_string(model.max_sequence_length),
+                   join(model.aliases, ", ")});
     list.push_back({{"name", model.name},
                     {"aliases", model.aliases},
                     {"parameters", model.total_parameters()},
@@ -123,7 +122,7 @@ Result<void> list_gpus(const GpusOptions& options, const Environment& environmen
     table.add_row({type.name, type.memory.value() > 0.0 ? format_bytes(type.memory) : "-",
                    format_bandwidth(type.memory_bandwidth), tera_flop(type.peak_fp32), tera_flop(type.peak_tf32),
                    tera_flop(type.peak_bf16), tera_flop(type.peak_fp16), tera_flop(type.peak_fp8),
-                   fmt::format("{:.2f}", type.price.value()), joined(type.aliases)});
+                   fmt::format("{:.2f}", type.price.value()), join(type.aliases, ", ")});
     list.push_back({{"name", type.name},
                     {"aliases", type.aliases},
                     {"memory_bytes", type.memory.value()},

@@ -115,20 +115,19 @@ Result<void> check_array_size(std::size_t plans) {
               "submit fewer at a time");
 }
 
-std::string list(const std::vector<std::string>& names) { return join(names, ", "); }
-
 /// Unsets environment variables that sbatch would prefer to the script.
 void drop_overriding_variables(const slurm::SbatchRequest& request, const Environment& environment) {
   const auto names = slurm::overriding_variables(request, environment);
   if (names.empty()) return;
   for (const std::string& name : names) ::unsetenv(name.c_str());
-  log_warning("sbatch does not get {} of the environment: sailor-submit decides that, see its options", list(names));
+  log_warning("sbatch does not get {} of the environment: sailor-submit decides that, see its options",
+              join(names, ", "));
 }
 
 void warn_of_overriding_variables(const slurm::SbatchRequest& request, const Environment& environment) {
   if (const auto names = slurm::overriding_variables(request, environment); !names.empty())
     log_warning("sbatch would take {} of the environment instead of what the script says: unset before submitting it",
-                list(names));
+                join(names, ", "));
 }
 
 /// The last iteration in a log, and its loss: "   41    3.06412     87.1  ..."; std::nullopt before the first.

@@ -30,12 +30,6 @@ Words words_of(std::string_view name) {
   return words;
 }
 
-std::string joined(const Words& words) {
-  std::string text;
-  for (const std::string& word : words) text += word;
-  return text;
-}
-
 /// Whether `part` ("rtx3090") is made of consecutive `words` ("rtx", "3090").
 bool contains(const Words& words, const std::string& part) {
   if (part.empty()) return false;
@@ -89,7 +83,7 @@ struct Clue {
 
 Clue clue_of(const GpuCatalogue& catalogue, std::string_view word) {
   const Words words = words_of(word);
-  const std::string whole = joined(words);
+  const std::string whole = join(words, "");
   Clue clue{.types = {}, .exact = nullptr, .names_a_kind = names_a_kind(words)};
   for (const GpuType& type : catalogue.types()) {
     if (type.kind != DeviceKind::gpu) continue;
@@ -97,7 +91,7 @@ Clue clue_of(const GpuCatalogue& catalogue, std::string_view word) {
     for (const std::string& name : names_of(type)) {
       const Words own = words_of(name);
       part = part || contains(own, whole);
-      if (clue.exact == nullptr && !whole.empty() && joined(own) == whole) clue.exact = &type;
+      if (clue.exact == nullptr && !whole.empty() && join(own, "") == whole) clue.exact = &type;
     }
     if (part) clue.types.push_back(&type);
   }
@@ -188,10 +182,10 @@ const GpuType* match_device(const GpuCatalogue& catalogue, std::string_view devi
     std::size_t length = 0;
     for (const std::string& name : names_of(type)) {
       Words words = words_of(name);
-      if (contains(device, joined(words))) length = std::max(length, joined(words).size());
+      if (contains(device, join(words, ""))) length = std::max(length, join(words, "").size());
       // "A100-40": drops the memory, which drivers write differently
       if (words.size() > 1 && is_variant(words.back())) words.pop_back();
-      if (names_a_kind(words) && contains(device, joined(words))) length = std::max(length, joined(words).size());
+      if (names_a_kind(words) && contains(device, join(words, ""))) length = std::max(length, join(words, "").size());
     }
     if (length == 0 || length < most) continue;
     found = length == most ? nullptr : &type;

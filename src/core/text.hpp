@@ -30,18 +30,19 @@ std::string join(const Range& parts, std::string_view separator) {
   if constexpr (std::is_convertible_v<const Range&, std::span<const std::string>>) {
     return join_texts(parts, separator);
   } else {
-    std::string text;
-    bool is_first = true;
-    for (const auto& part : parts) {
-      if (!is_first) text += separator;
-      is_first = false;
+    std::vector<std::string> texts;
+    for (const auto& part : parts)
       if constexpr (std::is_convertible_v<decltype(part), std::string_view>)
-        text += std::string_view(part);
+        texts.emplace_back(part);
       else
-        text += fmt::to_string(part);
-    }
-    return text;
+        texts.push_back(fmt::to_string(part));
+    return join_texts(texts, separator);
   }
+}
+/// "a, b", or "none" where there are none.
+template <class Range>
+std::string join_or_none(const Range& names) {
+  return names.empty() ? "none" : join(names, ", ");
 }
 /// Appends what fmt::vformat() makes.
 void append_formatted(std::string& text, fmt::string_view format, fmt::format_args args);

@@ -21,8 +21,6 @@ constexpr double old_profile_days = 365.0;
 constexpr double least_time_to_spare = 0.1;   // share of the limit
 constexpr double bytes_of_checkpoint = 12.0;  // per parameter: weight and two moments in fp32
 
-std::string list(const std::vector<std::string>& names) { return names.empty() ? "none" : join(names, ", "); }
-
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -83,13 +81,13 @@ std::string qos_of(const Subject& subject, const slurm::Association* association
 std::string access_problem(const Partition& partition, const Identity& identity, const std::string& account,
                            const std::string& qos) {
   const auto only = [&](std::string_view kind, const std::vector<std::string>& names, const std::string& have) {
-    return fmt::format("partition '{}' takes jobs of {} {} only, {}", partition.name, kind, list(names), have);
+    return fmt::format("partition '{}' takes jobs of {} {} only, {}", partition.name, kind, join_or_none(names), have);
   };
   if (partition.root_only && !identity.is_root)
     return fmt::format("partition '{}' takes jobs of root only", partition.name);
   if (!identity.is_root && !partition.allowed_groups.empty() && !may_use(partition.allowed_groups, identity.groups))
     return only("groups", partition.allowed_groups,
-                fmt::format("and {} is in {}", identity.user, list(identity.groups)));
+                fmt::format("and {} is in {}", identity.user, join_or_none(identity.groups)));
   const std::string charged =
       account.empty() ? "and the job names none" : fmt::format("and the job is charged to '{}'", account);
   if (!partition.allowed_accounts.empty() && !contains(partition.allowed_accounts, account))
@@ -187,12 +185,12 @@ std::vector<Check> check_access(const Subject& subject) {
         fmt::format("use one of yours with --account NAME: {}", join(accounting->accounts(), ", ")));
   } else if (!qos.empty() && !association->qos.empty() && !contains(association->qos, qos)) {
     add(subject.facts.enforces_qos ? Outcome::fail : Outcome::warn,
-        fmt::format("account '{}' does not have QOS '{}' (it has: {})", account, qos, list(association->qos)),
+        fmt::format("account '{}' does not have QOS '{}' (it has: {})", account, qos, join_or_none(association->qos)),
         "use one of these with --qos NAME");
   } else if (qos.empty()) {
     add(subject.facts.enforces_qos ? Outcome::fail : Outcome::warn,
         fmt::format("the job names no QOS, and account '{}' has no default one (it has: {})", account,
-                    list(association->qos)),
+                    join_or_none(association->qos)),
         "use one of these with --qos NAME");
   } else if (const slurm::QosLimits* limits = accounting->find_qos(qos);
              limits != nullptr && limits->has_flag("RequiresReservation") && subject.job.reservation.empty()) {
@@ -337,7 +335,7 @@ std::vector<Check> check_mpi(const Subject& subject) {
   const bool there = contains(types, subject.job.mpi);
   check.outcome = there ? Outcome::ok : Outcome::fail;
   check.what = there ? fmt::format("srun has --mpi={}", subject.job.mpi)
-                     : fmt::format("srun has no --mpi={} (it has: {})", subject.job.mpi, list(types));
+                     : fmt::format("srun has no --mpi={} (it has: {})", subject.job.mpi, join_or_none(types));
   if (!there) check.remedy = "use one of these with --mpi TYPE, as the MPI library of sailor-train wants it";
   return {check};
 }

@@ -66,8 +66,6 @@ std::vector<std::string> names_of(const NodeFabric& fabric) {
   return names;
 }
 
-std::string listed(const std::vector<std::string>& names) { return names.empty() ? "none" : join(names, ", "); }
-
 /// The provider of this name ("verbs;ofi_rxm"), else one layered on it ("verbs" in that); null: there is none.
 const FabricProvider* find_provider(const NodeFabric& fabric, const std::string& wanted) {
   for (const FabricProvider& provider : fabric.providers)
@@ -87,7 +85,7 @@ void judge_expected_provider(Judge& judge, const std::vector<NodeFabric>& nodes,
     judge.job({.outcome = Outcome::warn,
                .check = check,
                .what = fmt::format("libfabric has no provider {}, which the site expects, on any node (it has: {})",
-                                   wanted, listed(names_of(nodes.front()))),
+                                   wanted, join_or_none(names_of(nodes.front()))),
                .remedy = "is fi_info that of the job's environment? messages would take a slow way (TCP)"});
     return;
   }
@@ -102,12 +100,12 @@ void judge_expected_provider(Judge& judge, const std::vector<NodeFabric>& nodes,
       judge.node(node.node, {.outcome = Outcome::fail,
                              .check = check,
                              .what = fmt::format("libfabric has no provider {}, which the site expects (it has: {})",
-                                                 wanted, listed(names_of(node)))});
+                                                 wanted, join_or_none(names_of(node)))});
     else if (provider->domains.size() < std::stoul(usual))
       judge.node(node.node, {.outcome = Outcome::fail,
                              .check = check,
                              .what = fmt::format("libfabric finds {} of {} cards of {} ({})", provider->domains.size(),
-                                                 usual, wanted, listed(provider->domains))});
+                                                 usual, wanted, join_or_none(provider->domains))});
   }
 }
 
@@ -118,7 +116,7 @@ void judge_equal_providers(Judge& judge, const std::vector<NodeFabric>& nodes, c
   std::vector<std::string> said;
   for (const NodeFabric& node : nodes) {
     if (!wanted.empty() && find_provider(node, wanted) == nullptr) continue;  // already reported
-    said.push_back(listed(names_of(node)));
+    said.push_back(join_or_none(names_of(node)));
     by_names[said.back()].push_back(node.node);
   }
   if (by_names.size() < 2) return;

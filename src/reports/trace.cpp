@@ -31,7 +31,7 @@ std::string gpus_text(const planner::AvailabilityStep& step) {
     const auto& [count, zones] = types[gpu];
     texts.push_back(fmt::format("{} {}{}", count, gpu, zones > 1 ? fmt::format(" in {} zones", zones) : ""));
   }
-  return texts.empty() ? "none" : join(texts, ", ");
+  return join_or_none(texts);
 }
 
 planner::StepOutcome sum_of(const std::vector<planner::TraceStep>& steps) {

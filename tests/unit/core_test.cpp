@@ -347,6 +347,8 @@ TEST(Parse, BlanksAtTheEndsGo) {
 TEST(Text, RangesAreJoinedAsTheyArePrinted) {
   EXPECT_EQ(join(std::vector<std::string>{"a", "", "a"}, ", "), "a, , a");
   EXPECT_EQ(join(std::vector<std::string>{}, ", "), "");
+  EXPECT_EQ(join_or_none(std::vector<std::string>{}), "none");
+  EXPECT_EQ(join_or_none(std::vector<std::string>{"a", "b"}), "a, b");
   EXPECT_EQ(join(std::set<std::string>{"b", "a"}, ""), "ab");
   EXPECT_EQ(join(std::array<std::string_view, 2>{"x", "y"}, "-"), "x-y");
   EXPECT_EQ(join(std::vector<int>{3, -1}, ","), "3,-1");

@@ -90,7 +90,7 @@ Result<ProfileData> selected(ProfileData data, const ExportOptions& options) {
   auto check = [&](const char* what, const std::string& name, const std::set<std::string>& known) -> Result<void> {
     if (name.empty() || known.contains(name)) return {};
     return fail(ErrorCode::not_found, fmt::format("{}: the store has nothing of {} '{}'", *options.store, what, name),
-                fmt::format("there: {}", known.empty() ? "none" : join(known, ", ")));
+                fmt::format("there: {}", join_or_none(known)));
   };
   SAILOR_CHECK(check("model", model, models));
   SAILOR_CHECK(check("GPU", gpu, gpus));

@@ -75,7 +75,7 @@ Result<Candidates> candidates_for(const Cluster& cluster, const PartitionChoice&
     std::sort(there.begin(), there.end());
     return fail(ErrorCode::not_found,
                 fmt::format("the plan has {}, which is neither a partition nor a zone of cluster {} (partitions: {})",
-                            name_of_kind(kind), cluster.name, there.empty() ? "none" : join(there, ", ")),
+                            name_of_kind(kind), cluster.name, join_or_none(there)),
                 "say which partition has these nodes with --partition NAME, or make a plan for this cluster");
   } else if (!zone.empty()) {
     log_warning("zone '{}' of the plan is not known here: its {} are taken from {} {}, as --partition says", zone,
@@ -140,8 +140,7 @@ Result<Nodes> find_nodes_of(const Cluster& cluster, const PartitionChoice& choic
               fmt::format("{} has no usable node with {} (it has: {}){}",
                           names.size() == 1 ? where(names.front())
                                             : fmt::format("none of the partitions {}", join(names, ", ")),
-                          candidates->zone.empty() ? kind.first : name_of_kind(kind),
-                          there.empty() ? "none" : join(there, ", "), left_out),
+                          candidates->zone.empty() ? kind.first : name_of_kind(kind), join_or_none(there), left_out),
               left_out.empty() ? "use another --partition, or another plan" : "");
 }
 

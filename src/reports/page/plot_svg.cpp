@@ -69,8 +69,8 @@ class SvgPainter {
 
  private:
   template <class... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    append_formatted(out_, format, fmt::make_format_args(args...));
+  void add(fmt::format_string<const Args&...> format, const Args&... args) {
+    append(out_, format, args...);
   }
   [[nodiscard]] double right() const { return plot_.width - 14.0; }
   [[nodiscard]] double bottom() const { return plot_.height - (plot_.x.title.empty() ? 26.0 : 44.0); }
