@@ -12,7 +12,7 @@ Usage: tests/long.sh [--write FILE] [TRIAL...]
 
 Needs the default build (cmake --preset default && cmake --build --preset default). Runs all trials, or those named:
 
-  plans        1,000 random plans train as one rank does
+  plans        1,000 random plans, and every model under every kind of plan, train as one rank does
   streams      every kind of plan, model and precision trains to the same bits on a device that is late
   gpus         every kind of plan trains on emulated GPUs over a fake NCCL
   kernels      every kernel compiles for every architecture; its registers and spills against tests/gpu/kernel_limits.txt
@@ -27,6 +27,7 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
   searches     2,000 random clusters: the planner against brute force
   laws         200 small random clusters: no plan is worse than that of a cluster with less
   threads      what has threads runs under the thread sanitizer
+  sanitizers   every unit test runs under the address and undefined-behaviour sanitizers
   builds       every plan of the tests trains to the same bits as at COMMIT ($SAILOR_COMPARE_WITH; default: HEAD~1)
 
   --write FILE  add the results to a file, with date and processor (experiments/results/DATE-long.txt)
@@ -36,7 +37,7 @@ Exit status: 0 if all passed.
 TEXT
 }
 
-all=(plans streams gpus kernels survivals elastic elastic-changes elastic-sixteen elastic-scale kills writers folders searches laws threads builds)
+all=(plans streams gpus kernels survivals elastic elastic-changes elastic-sixteen elastic-scale kills writers folders searches laws threads sanitizers builds)
 trials=() results=''
 while (($#)); do
   case $1 in
@@ -55,7 +56,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS
 # What a trial runs, without a shell's help: it is printed as it can be typed.
 command_of() {
   case $1 in
-    plans) echo env RC_PARAMS=max_success=1000 "$tests/unit_trainer" '--gtest_filter=*RandomPlans*' ;;
+    plans) echo env SAILOR_LONG=1 RC_PARAMS=max_success=1000 "$tests/unit_trainer" ;;
     streams) echo env SAILOR_LONG=1 "$tests/unit_streams" ;;
     gpus) echo env SAILOR_LONG=1 "$tests/unit_cuda_kernels" ;;
     kernels) echo "$sailor_root/tests/gpu/kernel_limits.sh" ;;
@@ -71,6 +72,7 @@ command_of() {
     searches) echo env RC_PARAMS=max_success=2000 "$tests/unit_full_search" ;;
     laws) echo "$sailor_root/experiments/planner_laws.py" --small --goal throughput --law type one-type zone space --output /dev/null ;;
     threads) echo "$sailor_root/tests/threads.sh" ;;
+    sanitizers) echo "$sailor_root/tests/sanitizers.sh" ;;
     builds) echo "$sailor_root/tests/compare_builds.sh" "${SAILOR_COMPARE_WITH:-HEAD~1}" ;;
   esac
 }
@@ -86,7 +88,7 @@ for trial in "${trials[@]}"; do
   step "$trial: ${words[*]}"
   log=$(mktemp) start=$SECONDS status=0
   "${words[@]}" >"$log" 2>&1 || status=$?
-  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ (plans|elastic)|  [a-z -]+: to the first|[a-z-]+ +[0-9]+ +[0-9]+ +[0-9.]+%|[0-9]+ trials)' "$log" | head -12 | tr '\n' ';' || true)
+  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ (plans|elastic)|  [a-z -]+: to the first|[a-z-]+ +[0-9]+ +[0-9]+ +[0-9.]+%|[0-9]+ trials|100% tests passed)' "$log" | head -12 | tr '\n' ';' || true)
   if ((status)); then
     failed=1
     cat "$log"

@@ -146,8 +146,9 @@ check() {
 # Without sanitizers all unit tests are in the default build; else most are in theirs only.
 options=(-DSAILOR_TESTS_ONCE=ON)
 [[ $quick == yes ]] && options=(-DSAILOR_TESTS_ONCE=OFF)
-# In CI one architecture is enough to see that kernels compile; elsewhere the build may be used afterwards.
-[[ ${CI:-} == true ]] && options+=(-DSAILOR_WERROR=ON -DSAILOR_CUDA_ARCHITECTURES=90-real)
+# In CI one architecture is enough to see that kernels compile, and vectors check indices; elsewhere the build may be
+# used afterwards.
+[[ ${CI:-} == true ]] && options+=(-DSAILOR_WERROR=ON -DSAILOR_CUDA_ARCHITECTURES=90-real -DSAILOR_CHECK_INDICES=ON)
 
 groups=(build run)
 [[ $quick == yes ]] || groups+=(test)

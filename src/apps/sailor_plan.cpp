@@ -176,11 +176,11 @@ Result<void> plan_for_trace(const PlanOptions& options, planner::Request request
   const reports::TraceTimes times{.reconfiguration = Seconds(*options.reconfiguration_time),
                                   .last_step = Seconds(*options.last_step)};
   // All of the training uses one precision.
-  const auto available = planner::load_trace(*options.availability_trace, simulated.gpus, times.last_step);
+  const auto available = load_availability_trace(*options.availability_trace, simulated.gpus, times.last_step);
   if (!available) return fail(available.error());
   std::set<std::string> types;
-  for (const planner::AvailabilityStep& step : *available)
-    for (const planner::AvailableGpus& gpus : step.gpus)
+  for (const AvailabilityStep& step : *available)
+    for (const AvailableGpus& gpus : step.gpus)
       if (gpus.count > 0) types.insert(gpus.gpu);
   const std::vector<std::string> on(types.begin(), types.end());
   const auto given = read_precision(options.precision);

@@ -79,7 +79,8 @@ class Search {
       return fail(nothing_found(solutions));
     }
     double least = complete_ ? solutions.best_score() : min_in_paper_;
-    if (!complete_ && proves() && space_.layers() <= SearchSpace::max_layers)  // its memory grows with their square
+    if (!complete_ && proves() && request_.effort.proof != Proof::none &&
+        space_.layers() <= SearchSpace::max_layers)  // its memory grows with their square
       least = bound_of_all(prices, solutions, stop);
     result_.considered += solutions.considered();
     result_.did_not_fit += solutions.did_not_fit();

@@ -84,6 +84,13 @@ Result<Heuristic> parse_heuristic(std::string_view text);
 
 /// When to stop searching. Without `time` and an interruption the result depends on the request alone, whatever the
 /// number of threads.
+/// Work on the bound, which says how much better another plan could be.
+enum class Proof {
+  none,     ///< none, and plans that the proof hints at are not tried: saves up to nine tenths of a search's time
+  usual,    ///< seconds
+  thorough  ///< ten to a hundred times as much: minutes
+};
+
 struct Effort {
   std::optional<Seconds> time;        ///< wall clock
   std::optional<std::uint64_t> work;  ///< number of plans and pipelines examined
@@ -91,8 +98,7 @@ struct Effort {
   /// Tries only what is promising and proves no bound: finds a nearly best plan in a fraction of the time.
   bool brief = false;
   bool gives_up = false;  ///< with `brief`: where nothing promising fits, nothing else is tried
-  /// Ten to a hundred times the work on the bound: minutes instead of seconds.
-  bool prove = false;
+  Proof proof = Proof::usual;
   bool bounds_groups = false;    ///< the bound holds for plans with sharding groups, too: it counts no reductions
   bool explains_limits = false;  ///< where no plan keeps the limits: searches what the best reach without them
   std::set<Heuristic> without;   ///< heuristics that are left out, to measure their gain

@@ -16,10 +16,10 @@ using nlohmann::ordered_json;
 namespace {
 
 /// "160 A100-40 in 5 zones, 32 V100-16".
-std::string gpus_text(const planner::AvailabilityStep& step) {
+std::string gpus_text(const AvailabilityStep& step) {
   std::vector<std::string> order;
   std::map<std::string, std::pair<int, int>> types;  // GPUs and zones
-  for (const planner::AvailableGpus& gpus : step.gpus) {
+  for (const AvailableGpus& gpus : step.gpus) {
     if (gpus.count == 0) continue;
     auto& [count, zones] = types[gpus.gpu];
     if (zones == 0) order.push_back(gpus.gpu);
@@ -91,7 +91,7 @@ ordered_json trace_to_json(const planner::Request& request, const std::string& c
   ordered_json rows = ordered_json::array();
   for (const planner::TraceStep& step : steps) {
     ordered_json gpus = ordered_json::array();
-    for (const planner::AvailableGpus& there : step.step.gpus)
+    for (const AvailableGpus& there : step.step.gpus)
       gpus.push_back({{"gpu", there.gpu}, {"zone", there.zone}, {"count", there.count}});
     ordered_json row{{"start_s", step.step.start.value()},
                      {"duration_s", step.step.duration.value()},

@@ -5,6 +5,7 @@
 // that is read before it is there, or after it is released, shows as a wrong loss.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -60,7 +61,7 @@ class DelayedQueues {
   /// What it has not got past is given up.
   void remove(Queue& queue) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return running_ != &queue; });
+    stepped_.wait(lock, [&] { return running_ != &queue; });
     std::erase(queues_, &queue);
   }
   void put(Queue& queue, Step step) {
@@ -112,7 +113,9 @@ class DelayedQueues {
         failure = std::current_exception();
       }
       idle = done ? 0 : idle + 1;
-      if (idle > busy.size()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+      // What waits for other ranks is looked at less and less often.
+      if (idle > busy.size())
+        std::this_thread::sleep_for(std::chrono::microseconds(20 * std::min<std::size_t>(idle - busy.size(), 10)));
       lock.lock();
       running_ = nullptr;
       if (failure != nullptr) {
@@ -121,12 +124,14 @@ class DelayedQueues {
       } else if (done) {
         queue.steps.pop_front();
       }
-      changed_.notify_all();
+      stepped_.notify_all();
+      if (done || failure != nullptr) changed_.notify_all();
     }
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  ///< there is more to do, or something is done
+  std::condition_variable stepped_;  ///< the thread has left an operation, whether it is done or not
   std::vector<Queue*> queues_;
   Queue* running_ = nullptr;
   std::exception_ptr failure_;

@@ -1,5 +1,6 @@
 // Runs a fuzz target without libFuzzer: on each seed file, on every prefix length of a coarse grid, and on mutations
 // drawn with a fixed seed. What fails fails again.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -14,7 +15,9 @@ extern "C" std::size_t sailor_fuzz_seed(std::vector<std::uint8_t>& seed) __attri
 
 namespace {
 
-constexpr int mutations_per_seed = 3000;
+/// Of large seeds fewer, which have less of their grammar in each byte.
+constexpr std::size_t most_mutations = 3000;
+constexpr std::size_t most_bytes = 8u << 20;
 
 void mutate(std::vector<std::uint8_t>& bytes, std::mt19937& random) {
   static const std::string words[] = {
@@ -49,7 +52,8 @@ void run_seed(const std::vector<std::uint8_t>& seed) {
   LLVMFuzzerTestOneInput(seed.data(), seed.size());
   const std::size_t step = seed.size() / 200 + 1;
   for (std::size_t size = 0; size < seed.size(); size += step) LLVMFuzzerTestOneInput(seed.data(), size);
-  for (int i = 0; i < mutations_per_seed; ++i) {
+  const std::size_t mutations = std::min(most_mutations, most_bytes / (seed.size() + 1));
+  for (std::size_t i = 0; i < mutations; ++i) {
     std::vector<std::uint8_t> bytes = seed;
     mutate(bytes, random);
     LLVMFuzzerTestOneInput(bytes.data(), bytes.size());

@@ -15,12 +15,12 @@ constexpr const char* trace =
     "2,1100.5,14,6\n";
 
 std::string error_of(const std::string& text) {
-  const auto steps = parse_trace(text, "t.csv", catalogue(), Seconds(60));
+  const auto steps = parse_availability_trace(text, "t.csv", catalogue(), Seconds(60));
   return steps ? "" : steps.error().message();
 }
 
 TEST(AvailabilityTrace, StepsThatSayTheSameAreOne) {
-  const auto steps = parse_trace(trace, "t.csv", catalogue(), Seconds(60));
+  const auto steps = parse_availability_trace(trace, "t.csv", catalogue(), Seconds(60));
   ASSERT_TRUE(steps.has_value()) << steps.error().message();
   ASSERT_EQ(steps->size(), 2U);
   EXPECT_DOUBLE_EQ((*steps)[0].start.value(), 0.0);
@@ -55,13 +55,13 @@ TEST(AvailabilityTrace, WhatIsWrongIsNamedWithItsLine) {
 
 TEST(AvailabilityTrace, MayComeFromASpreadsheet) {
   const auto steps =
-      parse_trace("\xEF\xBB\xBFTimestamp,A100-40_a\r\n0,4\r\n60,8\r\n", "t.csv", catalogue(), Seconds(60));
+      parse_availability_trace("\xEF\xBB\xBFTimestamp,A100-40_a\r\n0,4\r\n60,8\r\n", "t.csv", catalogue(), Seconds(60));
   ASSERT_TRUE(steps.has_value()) << steps.error().message();
   EXPECT_EQ(steps->size(), 2U);
 }
 
 TEST(AvailabilityTrace, NodesAreThoseOfTheClusterFileOrOfFour) {
-  const auto steps = parse_trace(trace, "t.csv", catalogue(), Seconds(60));
+  const auto steps = parse_availability_trace(trace, "t.csv", catalogue(), Seconds(60));
   ASSERT_TRUE(steps.has_value());
   // 14 = 3 x 4 + 2; 6 = 4 + 2.
   const Cluster cluster = cluster_at((*steps)[1], nullptr, catalogue());
@@ -111,7 +111,7 @@ Plan groups_of(int tensor_parallel, int count, const std::string& zone = "us-cen
 }
 
 TEST(AvailabilityTrace, APlanHoldsWhereEveryGroupFindsItsNode) {
-  const auto steps = parse_trace(trace, "t.csv", catalogue(), Seconds(60));
+  const auto steps = parse_availability_trace(trace, "t.csv", catalogue(), Seconds(60));
   ASSERT_TRUE(steps.has_value());
   const Cluster cluster = cluster_at((*steps)[1], nullptr, catalogue());  // three nodes of 4 A100 and one of 2
   EXPECT_TRUE(holds(cluster, groups_of(4, 3)));
@@ -163,7 +163,7 @@ TracePlanner all_gpus() {
 }
 
 TEST(Replan, ChangesWhenItPaysOrMust) {
-  const auto steps = parse_trace(
+  const auto steps = parse_availability_trace(
       "Timestamp,A100-40_us-central1-a\n"
       "0,8\n"     // 100 s: start with 8; 2 s an iteration: 50
       "100,9\n"   // 20 s: 9 GPUs would do 8 / 1.78 = 4.5 iterations, 8 do 10: keep
@@ -192,7 +192,7 @@ TEST(Replan, ChangesWhenItPaysOrMust) {
 }
 
 TEST(Replan, OtherErrorsEndIt) {
-  const auto steps = parse_trace("Timestamp,A100-40_a\n0,8\n", "t.csv", catalogue(), Seconds(60));
+  const auto steps = parse_availability_trace("Timestamp,A100-40_a\n0,8\n", "t.csv", catalogue(), Seconds(60));
   ASSERT_TRUE(steps.has_value());
   TracePlanner planner = all_gpus();
   planner.find = [](const Cluster&) -> Result<PricedPlan> { return fail(ErrorCode::invalid_input, "pins"); };

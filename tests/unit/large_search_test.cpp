@@ -46,12 +46,13 @@ void link_zones(Cluster& cluster, const std::vector<std::string>& zones, BytesPe
   }
 }
 
-/// A search on some nodes.
+/// A search on some nodes, for plans alone.
 struct Question {
   Question(const std::string& name, int batch, const std::vector<Part>& parts)
       : model(testing::published_model(name)), cluster(cluster_of(parts)) {
     request.job = testing::published_job(name, batch);
     request.memory_margin = 0.05;
+    request.effort.proof = Proof::none;  // most of the time
   }
   [[nodiscard]] simulator::Environment environment() const {
     return {.model = model,
@@ -273,6 +274,7 @@ TEST(LargeSearch, PlansAreImprovedByTheTimeThatIsPrintedToo) {
 
 TEST(LargeSearch, TheNumberOfThreadsChangesNothing) {
   Question question("OPT-350", 1024, {{"A100-40", 16}, {"V100-16", 48}, {"A100-40", 8, "us-central1-b"}});
+  question.request.effort.proof = Proof::usual;
   const auto expect_equal_answers = [&](const std::string& what, const std::vector<int>& numbers) {
     question.request.effort.threads = 1;
     const auto first = question.answer();
@@ -305,10 +307,12 @@ TEST(LargeSearch, TheNumberOfThreadsChangesNothing) {
 // with stages that are balanced and then moved layer by layer. A plan whose pipelines were pinned was faster.
 TEST(LargeSearch, FirstStagesOfFewLayersAreFound) {
   Question question("OPT-350", 1024, {{"A100-40", 10000}});
+  question.request.effort.proof = Proof::usual;
   const auto found = question.answer();
   ASSERT_TRUE(found.has_value()) << found.error().message();
   EXPECT_LT(found->plans.front().prediction.iteration_time.value(), 0.265);
   EXPECT_LT(found->bound.gap, 0.09);
+  question.request.effort.proof = Proof::none;
   for (const int pipelines : {256, 342, 512}) {
     question.request.pins.data_parallel = pipelines;
     const auto pinned = question.answer();
@@ -329,8 +333,9 @@ TEST(LargeSearch, StagesFillSeveralZonesOneAfterTheOther) {
 
 TEST(LargeSearch, MoreWorkOnTheBoundProvesMoreOfTheSamePlan) {
   Question question("OPT-350", 256, {{"A100-40", 8}, {"V100-16", 16}});
+  question.request.effort.proof = Proof::usual;
   const auto usual = question.answer();
-  question.request.effort.prove = true;
+  question.request.effort.proof = Proof::thorough;
   const auto proved = question.answer();
   ASSERT_TRUE(usual.has_value() && proved.has_value());
   EXPECT_LT(proved->bound.gap, 0.08);
@@ -355,7 +360,7 @@ TEST(LargeSearch, ManyDevicesOfTwoTypesAreUsedWell) {
   }
   const auto found = question.answer();
   ASSERT_TRUE(found.has_value()) << found.error().message();
-  EXPECT_LT(found->bound.gap, 0.15);  // 0.136
+  EXPECT_LT(found->plans.front().prediction.iteration_time.value(), 1.05);  // 1.024
 }
 
 // Local searches from the best plans alone, which use GH200 only, end at 0.524 s.
@@ -404,7 +409,8 @@ TEST(LargeSearch, WhatFitsNowhereIsSaidWhereAZoneHasSmallerNodes) {
 
 // The bound must leave a gap here, or there are no hints.
 TEST(LargeSearch, AnInterruptedSearchAnswersWithWhatItHas) {
-  Question question("OPT-350", 1024, {{"A100-40", 128}, {"V100-16", 384}});
+  Question question("OPT-350", 1024, {{"A100-40", 32}, {"V100-16", 96}});
+  question.request.effort.proof = Proof::usual;
   const auto whole = question.answer();
   ASSERT_TRUE(whole.has_value()) << whole.error().message();
   std::atomic<bool> interrupted = true;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -186,6 +187,19 @@ inline Outcome train(const Plan& plan, const Model& model, const RunSettings& se
 }
 
 using Named = std::pair<const char*, Plan>;
+
+/// Every n-th plan, others for another `which`; all with SAILOR_LONG=1 (tests/long.sh). n is `usual`; under the
+/// sanitizers, where each takes ten times as long, 4.
+inline std::vector<Named> share_of(const std::vector<Named>& plans, int which, int usual) {
+#ifdef __SANITIZE_ADDRESS__
+  usual = 4;
+#endif
+  if (std::getenv("SAILOR_LONG") != nullptr) usual = 1;
+  std::vector<Named> chosen;
+  for (const Named& plan : plans)
+    if (which++ % usual == 0) chosen.push_back(plan);
+  return chosen;
+}
 
 /// Batches of 12 in every way that has a name, for models of `last` layers.
 inline std::vector<Named> divisions(int last) {

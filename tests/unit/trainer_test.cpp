@@ -83,25 +83,12 @@ void expect_losses_near(const Outcome& one, const Outcome& many) {
   EXPECT_EQ(many.spread, 0.0);  // replicas, and the ranks of a tensor-parallel group, stay alike
 }
 
-/// Under the sanitizers, where each takes ten times as long, a model is trained in every fourth division only.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int trained_of = 4;
-#else
-constexpr int trained_of = 1;
-#endif
+/// Names and plans for the `which`-th model: a share of divisions(), another for every model.
+std::vector<Named> divisions_for(int which, int layers) { return share_of(divisions(layers), which, 2); }
 
-/// Names and plans for the `which`-th model: divisions(), or a share of it, another for every model.
-std::vector<Named> divisions_for(int which, int layers) {
-  std::vector<Named> chosen;
-  int turn = which;
-  for (const Named& division : divisions(layers))
-    if (turn++ % trained_of == 0) chosen.push_back(division);
-  return chosen;
-}
-
-/// expert_divisions(), by a number of ranks that divides the experts of a block.
-std::vector<Named> expert_divisions_of(const Model& model) {
-  if (model.experts.count % 4 == 0) return expert_divisions(model.layers());
+/// A share of expert_divisions(), by a number of ranks that divides the experts of a block.
+std::vector<Named> expert_divisions_of(const Model& model, int which = 0) {
+  if (model.experts.count % 4 == 0) return share_of(expert_divisions(model.layers()), which, 2);
   const std::vector<StageSketch> stages{{{{0, 3}}, 2}, {{{3, model.layers()}}}};
   return {{"expert parallel 3", with_experts_divided(3, plan_of({{2, 2, stages, 3}}))},
           {"expert parallel 3 of six copies",
@@ -163,7 +150,7 @@ TEST(RuntimeTrainer, EveryDivisionTrainsAlikeInSixteenBits) {
 TEST(RuntimeTrainer, ExpertParallelPlansTrainAlikeInSixteenBits) {
   const Model model = deep(experts_model());
   int turn = 0;
-  for (const auto& [name, plan] : expert_divisions(model.layers())) {
+  for (const auto& [name, plan] : expert_divisions_of(model, 1)) {
     SCOPED_TRACE(name);
     const Precision precision = turn++ % 2 == 0 ? Precision::bf16 : Precision::fp16;
     expect_losses_near(alone(model, precision), train(in(precision, plan), model));
@@ -177,7 +164,7 @@ TEST(RuntimeTrainer, TheLoadBalancingLossIsTheSameInEveryDivision) {
     SCOPED_TRACE(model.name);
     const Outcome one = train(plan_of({{6, 2, {{{{0, model.layers()}}}}}}), model, balanced);
     EXPECT_NE(one.weights, alone(model).weights);
-    std::vector<Named> plans = expert_divisions_of(model);
+    std::vector<Named> plans = expert_divisions_of(model, 2);
     plans.emplace_back("tensor and context parallel",
                        in_parts(2, plan_of({{12, 1, {{{{0, 3}}, 2}, {{{3, model.layers()}}}}}})));
     for (const auto& [name, plan] : plans) {

@@ -49,7 +49,7 @@ Result<void> check_cost_model(const PlanOptions& options) {
   if (!by_artifact(options)) return {};
   for (const auto* option :
        OptionList{&options.explain, &options.why_not, &options.placement, &options.pareto, &options.availability_trace,
-                  &options.measured_only, &options.without, &options.prove})
+                  &options.measured_only, &options.without, &options.prove, &options.no_proof})
     if (option->given())
       return conflict(fmt::format("--{} does not go with --cost-model artifact", option->name()),
                       "leave out --cost-model to plan by Sailor's simulator");
@@ -98,9 +98,9 @@ Result<void> check_watch(const PlanOptions& options) {
         return conflict(fmt::format("--{} is about watching the cluster", option->name()), "add --watch");
     return {};
   }
-  for (const auto* option :
-       OptionList{&options.availability_trace, &options.preflight, &options.pareto, &options.explain, &options.why_not,
-                  &options.placement, &options.planner, &options.save_cluster, &options.top, &options.prove})
+  for (const auto* option : OptionList{&options.availability_trace, &options.preflight, &options.pareto,
+                                       &options.explain, &options.why_not, &options.placement, &options.planner,
+                                       &options.save_cluster, &options.top, &options.prove, &options.no_proof})
     if (option->given())
       return conflict(fmt::format("--{} does not go with --watch, which says what changes", option->name()),
                       "leave out one of them");
@@ -273,7 +273,10 @@ Result<planner::Request> read_request(const PlanOptions& options, const Model& m
   if (options.time_limit.has()) request.effort.time = Seconds(*options.time_limit);
   if (options.work_limit.has()) request.effort.work = static_cast<std::uint64_t>(*options.work_limit);
   request.effort.threads = *options.threads;
-  request.effort.prove = *options.prove;
+  if (*options.prove && *options.no_proof)
+    return conflict("--prove and --no-proof contradict each other", "leave out one of them");
+  if (*options.prove) request.effort.proof = planner::Proof::thorough;
+  if (*options.no_proof) request.effort.proof = planner::Proof::none;
   request.effort.explains_limits = true;
   for (const std::string& name : *options.without) {
     const auto heuristic = planner::parse_heuristic(name);

@@ -197,6 +197,11 @@ std::vector<Option> effort_options(PlanOptions& options) {
                  {.name = "prove",
                   .help = "work on the bound ten to a hundred times as long, minutes instead of seconds: how much "
                           "better another plan could be; --time-limit and Ctrl-C end it with what is proved so far"}),
+          option(options.no_proof,
+                 {.name = "no-proof",
+                  .help = "do not work on the bound, which takes most of a search's time where there are several GPU "
+                          "types or zones: the answer does not say how much better another plan could be, and may "
+                          "itself be slightly worse"}),
           option(options.threads, {.name = "threads",
                                    .value_name = "N",
                                    .help = "threads that search and prove the bound, 0: as many as this process may "

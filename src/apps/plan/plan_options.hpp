@@ -34,6 +34,7 @@ struct PlanOptions : CommonOptions, PlanInputOptions, ProgramOptions {
   OptionValue<std::int64_t> work_limit;
   OptionValue<int> threads;
   OptionValue<bool> prove;
+  OptionValue<bool> no_proof;
   OptionValue<std::vector<std::string>> without;
   // Published planners
   OptionValue<std::string> planner, planner_faults, judge;

@@ -236,24 +236,4 @@ double Inputs::egress_price(std::string_view from_zone, std::string_view to_zone
   return region_of(from_zone) == region_of(to_zone) ? 0.01 : 0.02;
 }
 
-std::vector<LayerRange> partition_sailor(int layers, int stages) {
-  std::vector<LayerRange> ranges;
-  for (int stage = 0, first = 0; stage < stages; ++stage) {
-    const int size = layers / stages + (stage >= stages - layers % stages ? 1 : 0);
-    ranges.push_back({first, first + size});
-    first += size;
-  }
-  return ranges;
-}
-
-std::vector<LayerRange> partition_uniform(int layers, int stages) {
-  std::vector<LayerRange> ranges;
-  for (int stage = 0, first = 0; stage < stages; ++stage) {
-    const int size = layers / stages + (stage < layers % stages ? 1 : 0);
-    ranges.push_back({first, first + size});
-    first += size;
-  }
-  return ranges;
-}
-
 }  // namespace sailor::planner::baselines

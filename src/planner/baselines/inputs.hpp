@@ -112,10 +112,4 @@ class Inputs {
 
 using artifact::region_of;
 
-/// Division of layers by the Sailor planner and Atlas: n / stages each, the last n mod stages of them one more.
-std::vector<LayerRange> partition_sailor(int layers, int stages);
-/// Division of layers by DeepSpeed and by the evaluator for grids: the first n mod stages take one more; trailing
-/// stages may be empty.
-std::vector<LayerRange> partition_uniform(int layers, int stages);
-
 }  // namespace sailor::planner::baselines

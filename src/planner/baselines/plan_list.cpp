@@ -296,4 +296,24 @@ Result<PlanList> from_plan(const Plan& plan, const std::map<std::string, int>& d
   return list;
 }
 
+std::vector<LayerRange> partition_sailor(int layers, int stages) {
+  std::vector<LayerRange> ranges;
+  for (int stage = 0, first = 0; stage < stages; ++stage) {
+    const int size = layers / stages + (stage >= stages - layers % stages ? 1 : 0);
+    ranges.push_back({first, first + size});
+    first += size;
+  }
+  return ranges;
+}
+
+std::vector<LayerRange> partition_uniform(int layers, int stages) {
+  std::vector<LayerRange> ranges;
+  for (int stage = 0, first = 0; stage < stages; ++stage) {
+    const int size = layers / stages + (stage < layers % stages ? 1 : 0);
+    ranges.push_back({first, first + size});
+    first += size;
+  }
+  return ranges;
+}
+
 }  // namespace sailor::planner::baselines

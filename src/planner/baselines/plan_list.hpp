@@ -97,4 +97,10 @@ Result<Plan> to_plan(const PlanList& list, const TrainingJob& job);
 /// recomputation, several micro-batch sizes, pipelines whose numbers of micro-batches differ by more than one).
 Result<PlanList> from_plan(const Plan& plan, const std::map<std::string, int>& devices_per_node);
 
+/// Division of layers by the Sailor planner and Atlas: n / stages each, the last n mod stages of them one more.
+std::vector<LayerRange> partition_sailor(int layers, int stages);
+/// Division of layers by DeepSpeed and by the evaluator for grids: the first n mod stages take one more; trailing
+/// stages may be empty.
+std::vector<LayerRange> partition_uniform(int layers, int stages);
+
 }  // namespace sailor::planner::baselines

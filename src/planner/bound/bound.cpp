@@ -550,7 +550,7 @@ class PartOfBound {
   double run(double enough) {
     double known = proved();
     for (const bool prove : {false, true}) {
-      if (prove && !prices_.request().effort.prove) break;
+      if (prove && prices_.request().effort.proof != Proof::thorough) break;
       for (Relaxation& relaxation : relaxations_)
         known = std::max(known, relaxation.bounder->run(work_of(relaxation, prove), known, enough));
     }
