@@ -42,7 +42,7 @@ heterogeneous_cpus() {
 }
 profile_repeatability() {
   needs mpirun
-  run "$experiments/profile_repeatability.sh" 2 1 1
+  run env SAILOR_SAMPLES=2 SAILOR_WARM_UP=0 "$experiments/profile_repeatability.sh" 2 1 1
   prints 'tiny-gpt ' 'repetitions inside'
 }
 rehearsal_accuracy() {
