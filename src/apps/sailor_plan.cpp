@@ -25,6 +25,7 @@
 #include "apps/programs.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "apps/stop_requests.hpp"
+#include "cluster/availability_trace.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/output_fit.hpp"

@@ -91,7 +91,7 @@ Result<SearchResult> search_beside_limits(const Request& request, const Error& e
   free.limits.wall_time.reset();
   free.pareto = false;
   free.max_plans = 1;
-  free.effort.proof = Proof::usual;
+  free.effort.proof = std::min(request.effort.proof, Proof::usual);
   free.effort.explains_limits = false;
   free.objective = limits_time ? Objective::throughput : Objective::cost;
   auto fastest = search(free);

@@ -113,7 +113,7 @@ class DelayedQueues {
         failure = std::current_exception();
       }
       idle = done ? 0 : idle + 1;
-      // What waits for other ranks is looked at less and less often.
+      // Operations that wait for other ranks are looked at less and less often.
       if (idle > busy.size())
         std::this_thread::sleep_for(std::chrono::microseconds(20 * std::min<std::size_t>(idle - busy.size(), 10)));
       lock.lock();

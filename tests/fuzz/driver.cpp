@@ -15,7 +15,7 @@ extern "C" std::size_t sailor_fuzz_seed(std::vector<std::uint8_t>& seed) __attri
 
 namespace {
 
-/// Of large seeds fewer, which have less of their grammar in each byte.
+/// Large seeds have fewer mutations: there is less of their grammar in each byte.
 constexpr std::size_t most_mutations = 3000;
 constexpr std::size_t most_bytes = 8u << 20;
 

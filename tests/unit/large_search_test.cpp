@@ -347,42 +347,24 @@ TEST(LargeSearch, MoreWorkOnTheBoundProvesMoreOfTheSamePlan) {
 // Two thousand of each type: 12 % slower with an eighth of the work for templates whose stages are anywhere.
 TEST(LargeSearch, ManyDevicesOfTwoTypesAreUsedWell) {
   Question question("GPT-Neo-2.7", 2048, {{"A100-40", 2048}, {"V100-16", 2048}});
+  question.request.effort.proof = Proof::usual;
   question.request.job.precision = Precision::fp16;
-  const std::vector<std::string> zones{"us-central1-a", "us-central1-b", "us-central1-c"};
-  for (std::size_t a = 0; a < zones.size(); ++a) {
-    question.cluster.zones.push_back({.name = zones[a], .region = "us-central1"});
-    for (std::size_t b = a + 1; b < zones.size(); ++b)
-      question.cluster.links.push_back({.from = zones[a],
-                                        .to = zones[b],
-                                        .bandwidth = BytesPerSecond(12.5e9),
-                                        .latency = Seconds(0.5e-3),
-                                        .egress_usd_per_byte = 0.01e-9});
-  }
+  link_zones(question.cluster, {"us-central1-a", "us-central1-b", "us-central1-c"}, BytesPerSecond(12.5e9));
   const auto found = question.answer();
   ASSERT_TRUE(found.has_value()) << found.error().message();
   EXPECT_LT(found->plans.front().prediction.iteration_time.value(), 1.05);  // 1.024
+  EXPECT_LT(found->bound.gap, 0.15);                                        // 0.136
 }
 
 // Local searches from the best plans alone, which use GH200 only, end at 0.524 s.
 TEST(LargeSearch, PlansThatDifferAreImprovedToo) {
   Question question("OPT-350", 256, {{"GH200-96", 48}, {"A100-40", 96}});
-  const simulator::Framework own =
-      simulator::load_framework(testing::published_folder / "frameworks" / "sailor.toml").value();
   question.request.job.precision = Precision::fp16;
-  const std::vector<std::string> zones{"us-central1-a", "us-central1-b", "us-central1-c"};
-  for (std::size_t a = 0; a < zones.size(); ++a) {
-    question.cluster.zones.push_back({.name = zones[a], .region = "us-central1"});
-    for (std::size_t b = a + 1; b < zones.size(); ++b)
-      question.cluster.links.push_back({.from = zones[a],
-                                        .to = zones[b],
-                                        .bandwidth = BytesPerSecond(12.5e9),
-                                        .latency = Seconds(0.5e-3),
-                                        .egress_usd_per_byte = 0.01e-9});
-  }
+  link_zones(question.cluster, {"us-central1-a", "us-central1-b", "us-central1-c"}, BytesPerSecond(12.5e9));
   simulator::Environment environment{.model = question.model,
                                      .profile = published(),
                                      .gpus = testing::published_gpus(),
-                                     .framework = own,
+                                     .framework = own_framework(),
                                      .cluster = &question.cluster};
   const auto found = find_plans(question.request, environment);
   ASSERT_TRUE(found.has_value()) << found.error().message();

@@ -385,12 +385,14 @@ TEST(Planner, WhatNoPlanReachesIsComparedWithTheBestWithoutTheLimit) {
   planner::Request wanted;
   wanted.limits.throughput = 0.5;
   wanted.effort.explains_limits = true;
+  wanted.effort.proof = planner::Proof::thorough;
+  planner::Proof proof = planner::Proof::usual;  // of the search without the limit
   const Error seen{ErrorCode::infeasible, "the fastest plan reaches 0.1 iterations/s", "relax that limit"};
   std::vector<planner::Objective> asked;
   double fastest = 0.25;  // iterations/s
   const auto search = [&](const planner::Request& free) -> Result<planner::SearchResult> {
     EXPECT_FALSE(free.limits.throughput || free.limits.cost);
-    EXPECT_EQ(free.effort.proof, planner::Proof::usual);
+    EXPECT_EQ(free.effort.proof, proof);
     asked.push_back(free.objective);
     planner::SearchResult found;
     found.plans.emplace_back();
@@ -404,6 +406,7 @@ TEST(Planner, WhatNoPlanReachesIsComparedWithTheBestWithoutTheLimit) {
   };
   EXPECT_EQ(error_text(), "the fastest plan reaches 0.25 iterations/s, 50.0% less than the 0.5 asked for");
   EXPECT_EQ(asked, std::vector{planner::Objective::throughput});
+  wanted.effort.proof = proof = planner::Proof::none;
   wanted.limits.cost = Usd(1.0);
   EXPECT_EQ(
       error_text(),
