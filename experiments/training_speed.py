@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast does sailor-train train on this machine's cores, beside PyTorch, and two ranks beside two processes?
 
-Usage: experiments/training_speed.py [--rounds N] [--iterations N] [--threads N,N] [--openblas FOLDER]
+Usage: experiments/training_speed.py [--rounds N] [--iterations N] [--blocks N] [--threads N,N] [--openblas FOLDER]
                                      [--python PROGRAM] [ROW...]
 
 Two tables, every row in interleaved rounds (5), medians of the rounds and of their ratios; fp32,
@@ -14,7 +14,8 @@ so many iterations (7) a run, of which the first 2 do not count:
 2. Two ranks with one core each against what two processes with one core each do together in the same round: data
    parallel, and pipelines of two stages with n micro-batches, whose ratio cannot exceed n / (n + 1).
 
-ROW: only rows whose name contains one of these. --python: one that can import torch (this one, else /usr/bin/python3).
+ROW: only rows whose name contains one of these. --blocks: of the GPT (12). --python: one that can import torch (this
+one, else /usr/bin/python3).
 Programs: $PATH, else build/bin; bench_block: $PATH, else build/tests. Needs mpirun, taskset and 2 cores. Files stay in
 ./training-speed. 15 minutes.
 """
@@ -29,12 +30,13 @@ import sys
 
 here = pathlib.Path(__file__).resolve().parent
 iterations = 7
+layers = 14  # of the GPT: embedding, blocks, head
 UNCOUNTED = 2
 
 GPT = """schema_version = 1
 name = "gpt-12"
 source = "experiments/training_speed.py"
-blocks = 12
+blocks = {blocks}
 hidden = 256
 attention_heads = 8
 feed_forward = 1024
@@ -48,7 +50,6 @@ position = "learned"
 linear_bias = true
 tied_embedding = true
 """
-LAYERS = 14  # of that: embedding, blocks, head
 
 # Run by a Python that has torch: the name of a row, threads. Prints the median seconds.
 PEER = '''
@@ -57,7 +58,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-kind, sequences, length, threads, iterations, uncounted = sys.argv[1], *map(int, sys.argv[2:])
+kind, sequences, length, blocks, threads, iterations, uncounted = sys.argv[1], *map(int, sys.argv[2:])
 torch.set_num_threads(threads)
 torch.manual_seed(0)
 
@@ -109,7 +110,7 @@ if kind == "block":
         x.grad = None
         model.zero_grad(set_to_none=True)
 else:
-    model = Gpt(12, 256, 8, 8192, length)
+    model = Gpt(blocks, 256, 8, 8192, length)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     tokens = torch.randint(0, 256, (sequences, length + 1))
     def iteration():
@@ -154,7 +155,8 @@ def cores_of(threads):
 
 
 def torch_seconds(python, kind, sequences, length, threads, more):
-    return float(output([python, "-c", PEER, kind, *map(str, (sequences, length, threads, iterations, UNCOUNTED))],
+    return float(output([python, "-c", PEER, kind, *map(str, (sequences, length, layers - 2, threads, iterations,
+                                                                 UNCOUNTED))],
                         environment(threads, **more), cores_of(threads))())
 
 
@@ -221,12 +223,13 @@ def against_torch(name, threads, rounds, python, variants, ours, kind, sequences
 
 
 def beside_processes(rounds, wanted):
-    single = plan("one", 1, 8, [(0, LAYERS)])
-    rows = [("data-parallel", plan("data", 2, 8, [(0, LAYERS)]), 1.0)]
+    single = plan("one", 1, 8, [(0, layers)])
+    rows = [("data-parallel", plan("data", 2, 8, [(0, layers)]), 1.0)]
     # 8 and 32 micro-batches over two stages; the head, with its 8,192 columns, weighs as much as 2 or 3 blocks.
+    middle = layers * 4 // 7
     for micro_batches in (8, 32):
         rows.append((f"pipeline, n = {micro_batches}", plan(f"stages-{micro_batches}", 1, micro_batches,
-                                                           [(0, 8), (8, LAYERS)]), micro_batches / (micro_batches + 1)))
+                                                           [(0, middle), (middle, layers)]), micro_batches / (micro_batches + 1)))
     rows = [row for row in rows if wanted(row[0])]
     if not rows:
         return
@@ -246,9 +249,10 @@ def beside_processes(rounds, wanted):
 
 
 def main():
-    global iterations
+    global iterations, layers
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--blocks", type=int, default=layers - 2)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--openblas", type=pathlib.Path)
     parser.add_argument("--python")
@@ -257,7 +261,9 @@ def main():
     options = parser.parse_args()
     if options.iterations <= UNCOUNTED:
         sys.exit(f"training_speed.py: --iterations needs more than {UNCOUNTED}, which do not count")
-    iterations = options.iterations
+    if options.blocks < 1:
+        sys.exit("training_speed.py: --blocks needs at least 1")
+    iterations, layers = options.iterations, options.blocks + 2
 
     def wanted(name):
         return not options.row or any(part in name for part in options.row)
@@ -269,7 +275,7 @@ def main():
             for sequences, length in ((1, 512), (2, 512), (1, 2048))]
     # PyTorch takes the batch of 16 at once, which is its fastest way; sailor-train in 8 micro-batches.
     rows.append(("gpt-12, an iteration", "gpt", 16, 256,
-                 lambda threads: training(plan("one", 1, 8, [(0, LAYERS)]), 1, threads, cores_of(threads), "one.jsonl")()))
+                 lambda threads: training(plan("one", 1, 8, [(0, layers)]), 1, threads, cores_of(threads), "one.jsonl")()))
     rows = [row for row in rows if wanted(row[0])]
     pythons = [options.python] if options.python else [sys.executable, "/usr/bin/python3"]
     python = next((python for python in pythons if has_torch(python)), None)
@@ -290,7 +296,7 @@ def main():
     folder.mkdir(exist_ok=True)
     os.chdir(folder)
     pathlib.Path("models").mkdir(exist_ok=True)
-    pathlib.Path("models/gpt-12.toml").write_text(GPT)
+    pathlib.Path("models/gpt-12.toml").write_text(GPT.format(blocks=options.blocks))
     sources = sorted(str(file) for file in here.parent.glob("src/*/*.cpp"))
     output([program("sailor-data"), "bytes", "--output", "corpus", *sources], environment(1))()
 

@@ -104,29 +104,34 @@ run_ctest() {
   ctest --preset "$preset" -j "$at_once" --repeat until-pass:2 --output-junit "$folder/tests.xml" "$@" | tee "$log" || status=$?
   count_ctest "$preset" "$log" "$status"
 }
-# start_ctest PRESET BUILD_DIR, finish_ctest: the same beside other work. They run in a process group of their own, which
-# is interrupted with this script.
-beside_pid='' beside_preset='' beside_log=''
+# start_ctest PRESET BUILD_DIR, finish_ctest PRESET: the same beside other work. They run in process groups of their own,
+# which are interrupted with this script.
+declare -A beside_pid beside_log
 start_ctest() {
-  beside_preset=$1 beside_log=$(mktemp)
+  local at=$at_once
+  # With the other tests beside them these have as many at a time as there are cores.
+  ((${#beside_pid[@]} == 0)) || at=$(nproc)
+  beside_log[$1]=$(mktemp)
   set -m
-  ctest --preset "$1" -j "$at_once" --repeat until-pass:2 --output-junit "$2/tests.xml" >"$beside_log" 2>&1 </dev/null &
-  beside_pid=$!
+  ctest --preset "$1" -j "$at" --repeat until-pass:2 --output-junit "$2/tests.xml" >"${beside_log[$1]}" 2>&1 </dev/null &
+  beside_pid[$1]=$!
   set +m
 }
 finish_ctest() {
   local status=0
-  wait "$beside_pid" || status=$?
-  beside_pid=''
-  cat "$beside_log"
-  count_ctest "$beside_preset" "$beside_log" "$status"
+  wait "${beside_pid[$1]}" || status=$?
+  unset "beside_pid[$1]"
+  cat "${beside_log[$1]}"
+  count_ctest "$1" "${beside_log[$1]}" "$status"
 }
 interrupt_ctest() {
+  local preset
   rm -f "$failures"
-  [[ -n $beside_pid ]] || return 0
-  kill -INT -- "-$beside_pid" 2>/dev/null || true
-  wait "$beside_pid" || true
-  rm -f "$beside_log"
+  for preset in "${!beside_pid[@]}"; do
+    kill -INT -- "-${beside_pid[$preset]}" 2>/dev/null || true
+    wait "${beside_pid[$preset]}" || true
+    rm -f "${beside_log[$preset]}"
+  done
 }
 trap interrupt_ctest EXIT
 trap 'exit 130' INT
@@ -161,21 +166,17 @@ if [[ $quick == yes ]]; then
   step "Testing"
   run_ctest default "$sailor_root/build" "${label[@]}"
 else
-  step "Testing, beside the next builds (results follow them)"
+  step "Testing, beside all that follows (results come last)"
   start_ctest default "$sailor_root/build"
   step "Building with address and undefined-behaviour sanitizers (preset asan-unity)"
-  sanitized=yes
-  build_beside asan-unity unit_tests "${options[@]}" || sanitized=no
-  step "Results of the tests"
-  finish_ctest
-  if [[ $sanitized == yes ]]; then
-    step "Unit tests under the sanitizers, beside the next builds (results follow them)"
+  if build_beside asan-unity unit_tests "${options[@]}"; then
+    step "Testing under the sanitizers, beside the next steps (results follow them)"
     start_ctest asan-unity "$sailor_root/build-asan-unity"
   else
     fail "builds with the sanitizers (see above); their tests did not run"
   fi
   step "Checking that headers that changed, and all that include them, compile alone"
-  check "headers compile alone" build_beside default changed_headers_compile_alone "${options[@]}"
+  check "headers compile alone" build_beside asan-unity changed_headers_compile_alone "${options[@]}"
   step "Checking with the compiler for aarch64 (preset aarch64)"
   check "compiles for aarch64" build_beside aarch64 all "${options[@]}"
   step "Checking the format of the code, and what changed with clang-tidy"
@@ -185,10 +186,12 @@ else
   mapfile -t scripts < <(find "$sailor_root" -name 'build*' -prune -o -name '*.sh' -print)
   check "shellcheck finds nothing" shellcheck -x -P "SCRIPTDIR:$sailor_root" "${scripts[@]}" \
     "$sailor_root"/{.ci/run,slurm/testcluster/testcluster}
-  if [[ $sanitized == yes ]]; then
-    step "Results of the unit tests under the sanitizers"
-    finish_ctest
+  if [[ -n ${beside_pid[asan-unity]:-} ]]; then
+    step "Results of the tests under the sanitizers"
+    finish_ctest asan-unity
   fi
+  step "Results of the tests"
+  finish_ctest default
 fi
 
 [[ ! -s $failures ]] || { step "What failed"; cat "$failures"; }

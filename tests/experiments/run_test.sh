@@ -52,7 +52,7 @@ rehearsal_accuracy() {
 }
 simulator_accuracy() {
   needs mpirun gnuplot
-  run "$experiments/simulator_accuracy.sh" 1 3 1 gpt-1-b4 gpt-stages-b4
+  run env SAILOR_SAMPLES=2 SAILOR_WARM_UP=0 "$experiments/simulator_accuracy.sh" 1 3 1 gpt-1-b4 gpt-stages-b4
   prints 'gpt-1-b4' 'gpt-stages-b4' 'mean'
   [[ -s simulator-accuracy/errors.png ]]
 }
@@ -146,7 +146,7 @@ trace_import() {
 }
 elastic_trace() {
   needs python3 mpirun sailor-controller
-  run python3 "$experiments/elastic_trace.py" --rounds 1 --until 7 --divide 4 --compress 120 --steady 5 --write written
+  run python3 "$experiments/elastic_trace.py" --rounds 1 --until 7 --divide 4 --compress 240 --steady 3 --write written
   prints '2 changes between 2 and 4 processes' 'elastic, falls: ' 'restart: goodput at a failure every 300 s ' \
     "elastic: state came from {'memory'"
   cmp out written
@@ -159,13 +159,13 @@ elastic_overhead() {
 }
 planner_ablation() {
   needs python3
-  run python3 "$experiments/planner_ablation.py" --shipped a100-128 --random 2 --only move-layers,alike+mixed
+  run python3 "$experiments/planner_ablation.py" --shipped a100-128 --random 1 --only move-layers,alike+mixed
   prints 'without ' 'alike+mixed '
   [[ $(wc -l <planner-ablation.tsv) -ge 4 ]] || { echo 'planner-ablation.tsv is too short'; exit 1; }
 }
 planner_laws() {
   needs python3
-  run python3 "$experiments/planner_laws.py" --small --random 3 --goal throughput --law type zone space
+  run python3 "$experiments/planner_laws.py" --small --random 1 --goal throughput --law type zone space
   prints 'space ' 'zone '
 }
 planner_gaps() {
@@ -197,7 +197,7 @@ planner_speed() {
 training_speed() {
   needs python3 mpirun taskset
   (($(nproc) >= 2)) || { echo 'skipped: one core'; exit 77; }
-  run python3 "$experiments/training_speed.py" --rounds 1 --iterations 3 data-parallel
+  run python3 "$experiments/training_speed.py" --rounds 1 --iterations 3 --blocks 1 data-parallel
   prints 'data-parallel '
 }
 

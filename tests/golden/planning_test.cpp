@@ -42,9 +42,10 @@ class Planning : public testing::ProgramsTest {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run("sailor-plan", std::move(arguments));
   }
+  /// The same without the bound, of which these tests ask nothing: most of the time of a mixed cluster is its proof.
   static json json_of(const std::string& cluster, std::vector<std::string> more = {},
                       const std::string& model = "opt-350m", const std::string& batch = "64") {
-    more.insert(more.end(), {"--format", "json"});
+    more.insert(more.end(), {"--format", "json", "--no-proof"});
     const auto outcome = plan_opt(cluster, std::move(more), model, batch);
     EXPECT_EQ(outcome.exit_status, 0) << outcome.errors;
     return outcome.exit_status == 0 ? json::parse(outcome.output) : json();
@@ -87,7 +88,7 @@ TEST_F(Planning, OnMixedDevicesTheBestPrecisionIsChosen) {
     best = std::max(best, throughput(json_of("mixed.toml", {"--precision", precision})));
   EXPECT_DOUBLE_EQ(throughput(chosen), best);
   EXPECT_EQ(chosen.at("precision_reason"), "the best, as the profile has nothing of the model");
-  const auto narrow = plan_opt("mixed.toml", {"--precision", "bf16"});
+  const auto narrow = plan_opt("mixed.toml", {"--precision", "bf16", "--no-proof"});
   EXPECT_EQ(narrow.exit_status, 0);
   EXPECT_NE(narrow.errors.find("left out: V100-16 cannot compute in bf16\n"), std::string::npos) << narrow.errors;
 }
@@ -137,10 +138,10 @@ TEST_F(Planning, NextCommandsAreNamedOnTerminalsOnly) {
 }
 
 TEST_F(Planning, LimitsAreJudgedByTheNumberThatIsPrinted) {
-  write("a100.toml", cluster_of(nodes_of("A100-40", 8)));
+  write("a100.toml", cluster_of(nodes_of("A100-40", 4)));
   const std::string model = "gpt-neo-2.7b-sailor";
   bool forms_differ = false;
-  for (const char* batch : {"8", "32", "64"}) {
+  for (const char* batch : {"8", "64"}) {
     const json free = json_of("a100.toml", {}, model, batch);
     const json& best = free.at("plans")[0];
     forms_differ =
@@ -159,8 +160,8 @@ TEST_F(Planning, LimitsAreJudgedByTheNumberThatIsPrinted) {
       }
     }
     // What nothing reaches is compared with what is printed, too.
-    const auto beyond =
-        plan_opt("a100.toml", {"--min-throughput", fmt::format("{:.17g}", throughput(free) * 1.5)}, model, batch);
+    const auto beyond = plan_opt(
+        "a100.toml", {"--min-throughput", fmt::format("{:.17g}", throughput(free) * 1.5), "--no-proof"}, model, batch);
     expect_failure(beyond, 3, "the fastest plan reaches ");
   }
   EXPECT_TRUE(forms_differ);  // else this says nothing
@@ -171,7 +172,7 @@ TEST_F(Planning, ThePrintedBestLosesToNoOtherPlanOfTheSearch) {
   const json few = json_of("mixed.toml", {"--pin", "pipeline_parallel=3"}, "opt-350m-sailor");
   std::vector<std::string> arguments{"--model",   "opt-350m-sailor",     "--global-batch", "64",    "--profile",
                                      "published", "--cluster",           "mixed.toml",     "--top", "100",
-                                     "--pin",     "pipeline_parallel=3", "--format",       "json"};
+                                     "--pin",     "pipeline_parallel=3", "--format",       "json",  "--no-proof"};
   const auto many = run("sailor-plan", arguments);
   ASSERT_EQ(many.exit_status, 0) << many.errors;
   const json all = json::parse(many.output);
@@ -405,12 +406,12 @@ TEST_F(Planning, EveryPublishedPlannerAnswersInTheSameForm) {
   std::istringstream lines(list.output);
   std::string line;
   std::getline(lines, line);  // this project's own
-  write("a100.toml", cluster_of(nodes_of("A100-40", 8)));
+  write("a100.toml", cluster_of(nodes_of("A100-40", 4)));
   while (std::getline(lines, line)) {
     const std::string name = line.substr(0, line.find(' '));
     SCOPED_TRACE(name);
     const std::vector<std::string> published{"--planner",    name, "--framework",       "megatron-deepspeed",
-                                             "--time-limit", "2",  "--sequence-length", "2048"};
+                                             "--time-limit", "1",  "--sequence-length", "2048"};
     const auto with = [&](std::vector<std::string> more) {
       more.insert(more.begin(), published.begin(), published.end());
       return plan_opt("a100.toml", std::move(more), "OPT-350", "1024");

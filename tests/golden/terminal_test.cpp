@@ -81,7 +81,7 @@ gpus = [{ gpu = "A100-40", count = 8, zone = "us-central1-a" }]
   }
 
   static constexpr const char* planning =
-      "sailor-plan --model opt-350m-sailor --global-batch 64 --gpus 4x4:A100-40,4x8:V100-16 --time-limit 5";
+      "sailor-plan --model opt-350m-sailor --global-batch 64 --gpus 2x4:A100-40,2x8:V100-16 --time-limit 1";
 };
 
 TEST_F(OnTerminal, OutputFitsItsWidth) {
@@ -128,7 +128,7 @@ TEST_F(OnTerminal, ColumnsThatAreLeftOutAreNamedAndFilesHaveThem) {
 TEST_F(OnTerminal, ProgressIsOneLineThatIsErased) {
   const std::string bytes = bytes_on_terminal(
       "sailor-plan --model opt-350m --global-batch 512 --gpus 8x4:A100-40,8x4:V100-16 --profile published --time-limit "
-      "3",
+      "2",
       40);
   std::size_t lines = 0;
   for (std::size_t at = bytes.find("\r\033[Kplanning"); at != std::string::npos; ++lines) {
