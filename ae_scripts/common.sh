@@ -26,10 +26,12 @@ packages_of() {
 # On a system without dpkg, or with SAILOR_SKIP_PACKAGES=1, it does nothing: there CMake says what it does not find.
 ensure_packages() {
   [[ ${SAILOR_SKIP_PACKAGES:-0} != 1 ]] && command -v dpkg-query >/dev/null || return 0
-  local package missing=()
-  while read -r package; do
-    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
-  done < <(packages_of "$@")
+  local package wanted installed missing=()
+  mapfile -t wanted < <(packages_of "$@")
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null || true)
+  for package in "${wanted[@]}"; do
+    grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
+  done
   ((${#missing[@]})) || return 0
   local prefix=()
   if ((EUID != 0)); then

@@ -56,8 +56,9 @@ std::int64_t billing_of(const Tres& amounts, std::string_view weights, bool take
 void choose_memory(NodeRequest& request, std::optional<Bytes> site_memory, std::optional<Bytes> peak,
                    int ranks_per_node, bool whole_nodes, const NodeSize& node, const Partition* partition);
 
-/// Estimated host memory of a rank: on GPUs a copy of what the device holds, through which a checkpoint goes, and the
-/// memory of libraries.
+/// Estimated host memory of a rank; `peak` is the predicted peak memory of its device. On GPUs: `peak`, since
+/// checkpoints go through a copy in host memory, plus a constant for the process and its libraries. On CPUs: `peak`
+/// times a safety factor, plus a constant.
 Bytes host_memory_of_rank(DeviceKind kind, Bytes peak);
 
 }  // namespace sailor::slurm

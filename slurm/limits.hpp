@@ -34,9 +34,9 @@ struct JobLimits {
 
 /// Limits of all jobs of an account, a QOS, or a user or account in a QOS.
 struct GroupLimits {
-  Tres resources{};                         ///< of all running jobs
-  Tres minutes{};                           ///< total usage so far, without what Slurm has let decay
-  Tres running_minutes{};                   ///< of all running jobs: resources times their remaining time
+  Tres resources{};                         ///< GrpTRES: of all running jobs
+  Tres minutes{};                           ///< GrpTRESMins: used so far, after decay, and by running jobs
+  Tres running_minutes{};                   ///< GrpTRESRunMins: of all running jobs, resources times remaining time
   std::optional<std::int64_t> jobs{};       ///< max running jobs
   std::optional<std::int64_t> submitted{};  ///< max pending and running jobs
   std::optional<Seconds> time{};            ///< total of all jobs that ever ran (GrpWall)

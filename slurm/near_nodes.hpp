@@ -25,9 +25,10 @@ struct NodesOfJob {
   int pipelines = 1;  ///< number of pipelines of the plan
 };
 
-/// In a tree: the min number of switches that can hold the job, if that is fewer than its partition has; the job waits
-/// for them a tenth of its time, at most five minutes. With blocks that are too small for the job: the whole pipelines
-/// that each block can hold (Slurm 24.05 has --segment). Empty if the cluster's topology is not known.
+/// In a tree: the min number of leaf switches that can hold the job, if that is fewer than its partition has; the job
+/// waits for them a tenth of its time limit, at most five minutes. With blocks (Slurm 24.05 has --segment): the largest
+/// number of nodes that fits into every block, divides the job's nodes and holds whole pipelines. Empty if the topology
+/// is not known, or has only one switch or block.
 NearNodes near_nodes(const Cluster& cluster, const ControllerFacts& facts, const NodesOfJob& job,
                      std::optional<Seconds> time_limit);
 

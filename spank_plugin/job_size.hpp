@@ -21,8 +21,8 @@ struct JobSize {
   bool heterogeneous = false;  ///< several components, which are not told apart
 };
 
-/// `arguments` without the command itself. `read` returns the text of a file, or std::nullopt: of sbatch's script,
-/// whose #SBATCH lines count less than the command line.
+/// `arguments`: without the command itself. `read` returns the text of sbatch's script, or std::nullopt if it cannot be
+/// read. The command line takes precedence over the script's #SBATCH lines.
 JobSize size_of_job(const std::vector<std::string>& arguments,
                     const std::function<std::optional<std::string>(const std::string& path)>& read);
 

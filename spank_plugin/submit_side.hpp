@@ -20,9 +20,10 @@ inline constexpr const char* carried_variable = "SLURM_SPANK_SAILOR_PLAN";
 
 class SubmitSide {
  public:
-  /// Takes --sailor-plan=FILE. Inside a job srun also gets the job's own option, from a variable and as it was typed,
-  /// perhaps in another folder: once for each component of a heterogeneous step. The same text on srun's command line
-  /// means the same plan; other text counts more. Errors: those of read_plan_file() for options on the command line.
+  /// Takes --sailor-plan=FILE. Inside a job, Slurm also passes the job's own option to srun through a variable: once
+  /// for each component of a heterogeneous step, and unchanged, so that its path may be relative to another folder. The
+  /// same text on srun's command line means the same plan; any other takes precedence. Errors: those of
+  /// read_plan_file() for options on the command line.
   Result<void> take_option(const std::string& argument, const slurm::Lookup& environment);
 
   [[nodiscard]] bool has_option() const { return origin_ != Origin::nobody; }

@@ -44,8 +44,9 @@ struct Prepared {
   std::vector<std::string> details{};  ///< for the log: "rank 5 of 8: ..."
 };
 
-/// `option`: the value of --sailor-plan as it came with the step, if it did. Before anything is changed, everything is
-/// checked.
+/// Finds the task's place in the plan, and sets its variables and cores; everything is checked before anything is
+/// changed. `option`: the value of --sailor-plan that came with the step, if any. Returns messages for user and log, or
+/// why the task must not start.
 tl::expected<Prepared, Refusal> prepare_task(const TaskHost& task, const Arguments& arguments,
                                              const std::optional<std::string>& option);
 

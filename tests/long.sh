@@ -15,6 +15,7 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
   plans        1,000 random plans, and every model under every kind of plan, train as one rank does
   streams      every kind of plan, model and precision trains to the same bits on a device that is late
   gpus         every kind of plan trains on emulated GPUs over a fake NCCL
+  nccl         every small plan trains in processes over the fake NCCL, one of which is killed
   kernels      every kernel compiles for every architecture; its registers and spills against tests/gpu/kernel_limits.txt
   survivals    200 trainings over sockets, of which ranks are killed at random moments: the survivors go on in their processes
   elastic      250 elastic trainings whose ranks, nodes and controllers are killed (200) and frozen (50)
@@ -37,7 +38,7 @@ Exit status: 0 if all passed.
 TEXT
 }
 
-all=(plans streams gpus kernels survivals elastic elastic-changes elastic-sixteen elastic-scale kills writers folders searches laws threads sanitizers builds)
+all=(plans streams gpus nccl kernels survivals elastic elastic-changes elastic-sixteen elastic-scale kills writers folders searches laws threads sanitizers builds)
 trials=() results=''
 while (($#)); do
   case $1 in
@@ -59,6 +60,7 @@ command_of() {
     plans) echo env SAILOR_LONG=1 RC_PARAMS=max_success=1000 "$tests/unit_trainer" ;;
     streams) echo env SAILOR_LONG=1 "$tests/unit_streams" ;;
     gpus) echo env SAILOR_LONG=1 "$tests/unit_cuda_kernels" ;;
+    nccl) echo env SAILOR_LONG=1 "$tests/check_nccl_emulated" ;;
     kernels) echo "$sailor_root/tests/gpu/kernel_limits.sh" ;;
     survivals) echo env SAILOR_SURVIVALS=200 "$tests/unit_recovery" '--gtest_filter=*Killed*' ;;
     # 200 kills and 50 freezes, of one and two ranks, nodes, controllers; then what else there is, and 16 ranks.
@@ -88,7 +90,7 @@ for trial in "${trials[@]}"; do
   step "$trial: ${words[*]}"
   log=$(mktemp) start=$SECONDS status=0
   "${words[@]}" >"$log" 2>&1 || status=$?
-  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ (plans|elastic)|  [a-z -]+: to the first|[a-z-]+ +[0-9]+ +[0-9]+ +[0-9.]+%|[0-9]+ trials|100% tests passed)' "$log" | head -12 | tr '\n' ';' || true)
+  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ (plans|elastic)|  [a-z -]+: to the first|[a-z-]+ +[0-9]+ +[0-9]+ +[0-9.]+%|[0-9]+ trials|[0-9]+ passed, |100% tests passed)' "$log" | head -12 | tr '\n' ';' || true)
   if ((status)); then
     failed=1
     cat "$log"

@@ -106,7 +106,7 @@ run_ctest() {
 }
 # start_ctest PRESET BUILD_DIR, finish_ctest PRESET: the same beside other work. They run in process groups of their own,
 # which are interrupted with this script.
-declare -A beside_pid beside_log
+declare -A beside_pid=() beside_log=()
 start_ctest() {
   local at=$at_once
   # With the other tests beside them these have as many at a time as there are cores.
@@ -158,6 +158,12 @@ options=(-DSAILOR_TESTS_ONCE=ON)
 groups=(build run)
 [[ $quick == yes ]] || groups+=(test)
 ensure_packages "${groups[@]}"
+# The python3 of a version manager is a script, which takes twenty times as long to start as Debian's program.
+if [[ $(head -c 2 "$(command -v python3)" | tr -d '\0') == '#!' && -x /usr/bin/python3 ]]; then
+  mkdir -p "$sailor_root/build/python"
+  ln -sf /usr/bin/python3 "$sailor_root/build/python/python3"
+  export PATH="$sailor_root/build/python:$PATH"
+fi
 ensure_cudnn_frontend
 
 step "Building (preset default)"

@@ -253,13 +253,14 @@ Command command(CommandLine (*line)(Options& options),
 /// Runs the command as the main() of a program: captures arguments and environment, starts logging, catches exceptions,
 /// and turns an error into a message and an exit status.
 int run_program(int argc, char** argv, const Command& command);
-/// The same for a program with sub-commands: `sailor-profile layers ...`.
+/// A program with sub-commands: `sailor-profile layers ...`.
 struct CommandFamily {
   std::string program{};
   std::string purpose{};
   std::vector<std::string> other_commands{};  ///< further commands of the program, for hints
   std::string more{};  ///< last lines of the overview; if not empty, no arguments print the overview
 };
+/// As above, for a program with sub-commands.
 int run_program(int argc, char** argv, const CommandFamily& family, const std::vector<Command>& commands);
 
 }  // namespace sailor::apps

@@ -1,6 +1,6 @@
-// For programs that compute: OpenBLAS, when it is loaded, starts a thread for every core (or as many as
-// OPENBLAS_NUM_THREADS says), and each takes 128 MiB of address space, or retries for ever. Ranks call it from threads
-// of their own and need none of these.
+// For programs that compute: OpenBLAS, when it is loaded, starts a thread per core (or OPENBLAS_NUM_THREADS threads),
+// each of which takes 128 MiB of address space; where that fails, OpenBLAS retries forever. Ranks call OpenBLAS from
+// their own threads and need none of its threads.
 #pragma once
 
 #include <unistd.h>

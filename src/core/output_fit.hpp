@@ -32,7 +32,7 @@ std::optional<std::size_t> terminal_width(int descriptor);
 
 /// Columns that the text takes: UTF-8 continuation bytes take none.
 std::size_t text_width(std::string_view text);
-/// As many characters of the text, from its begin, as take so many columns.
+/// The longest prefix of the text that takes at most `columns` columns; it never ends inside a UTF-8 character.
 std::string_view first_columns(std::string_view text, std::size_t columns);
 
 enum class LongWords { broken, whole };

@@ -295,7 +295,7 @@ std::string host_name() {
 std::string ProcessOutcome::how_it_ended() const {
   if (timed_out) return fmt::format("no answer within {:g} s", deadline.value());
   if (cancelled) return "cancelled";
-  if (too_long) return "it says too much";
+  if (too_long) return "its output exceeds the limit";
   if (signal != 0) return fmt::format("signal {} ({})", signal, ::strsignal(signal));
   return fmt::format("exit status {}", exit_status);
 }

@@ -35,7 +35,7 @@ struct ProcessOutcome {
   [[nodiscard]] bool succeeded() const {
     return exit_status == 0 && signal == 0 && !timed_out && !cancelled && !too_long;
   }
-  /// "exit status 1", "signal 9 (Killed)", "no answer within 15 s", "it says too much".
+  /// "exit status 1", "signal 9 (Killed)", "no answer within 15 s", "its output exceeds the limit".
   [[nodiscard]] std::string how_it_ended() const;
   Seconds deadline{};
   // Resources that the kernel counts for the process and the children it has waited for.

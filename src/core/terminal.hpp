@@ -12,7 +12,7 @@
 
 namespace sailor {
 
-/// "1.23 s", "45.6 ms", "7.8 us": three significant digits.
+/// "1.23 s", "45.6 ms", "7.80 us": three significant digits; "0 s" for zero, "-" if not finite.
 std::string format_time(Seconds time);
 /// "1.50 GiB", "12.0 MiB", "512 B" (binary units).
 std::string format_bytes(Bytes amount);

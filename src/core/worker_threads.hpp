@@ -24,7 +24,8 @@ class WorkerThreads {
   /// Calls work(index, thread) for every index below `count`, once each, on any thread (below size()) and in any order.
   /// Returns when all are done. Of several exceptions, that of the lowest index is rethrown. One caller from outside at
   /// a time. A piece of work may call it, too: threads that have nothing else to do help with the pieces of that call.
-  /// Such a piece may have the `thread` of the piece that waits for it, so that both must not use state of that thread.
+  /// Such a nested piece may run with the same `thread` as the piece that waits for it: the two must not share state of
+  /// that thread across the call.
   using Work = std::function<void(std::size_t index, std::size_t thread)>;
   void for_each(std::size_t count, const Work& work);
 

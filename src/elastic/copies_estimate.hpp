@@ -16,8 +16,8 @@ struct CopiesEstimate {
   Bytes kept_by_rank{};  ///< host memory, largest over ranks
   Bytes kept_on_host{};  ///< host memory, largest over hosts
   Bytes sent{};          ///< by a rank, per iteration, largest over ranks
-  Seconds transfer{};    ///< of the rank that takes longest, without the passes' messages beside it
-  Seconds longer{};      ///< how much longer the iteration takes: what the passes do not hide
+  Seconds transfer{};    ///< of the slowest copy, while no activations and gradients are sent
+  Seconds longer{};      ///< increase of the iteration time: what the passes do not overlap
 };
 
 /// `hosts`: the host of each rank. Errors: those of check_trainable(); not_found for links that are not known.
@@ -25,8 +25,8 @@ Result<CopiesEstimate> estimate_copies(const Plan& plan, const std::vector<std::
                                        const simulator::Environment& environment,
                                        const simulator::Prediction& prediction);
 
-/// The longest that copies may make an iteration, as a share of it, where they are made automatically. What they save
-/// is the work since the last checkpoint, once per loss.
+/// Max increase of the iteration time, as a share of it, at which copies are made automatically. They save the work
+/// since the last checkpoint at every loss of ranks.
 inline constexpr double max_cost_of_copies = 0.1;
 
 }  // namespace sailor::elastic

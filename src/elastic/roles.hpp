@@ -41,9 +41,9 @@ Result<std::vector<std::size_t>> assign_ranks(const Plan& plan, std::span<const 
 /// links are those of `known`.
 Cluster cluster_of(std::span<const MemberFacts> members, const Cluster& known);
 
-/// Members that remain after losses that may come: after that of each host, then of each process. Losses that leave the
-/// same devices count once; those that leave fewer than `min_ranks` members, or none, are left out. Losses of processes
-/// are added up to `most` in all.
+/// The members that would remain after possible losses: of each host, then of each process. Losses that leave the same
+/// devices count once; those that leave fewer than `min_ranks` members, or none, are left out. Losses of processes are
+/// added only while there are fewer than `most` entries; losses of hosts are not limited.
 std::vector<std::vector<MemberFacts>> devices_after_losses(const std::vector<MemberFacts>& members, int min_ranks,
                                                            std::size_t most);
 

@@ -15,11 +15,12 @@ struct SlowRank {
   double times_its_peers = 1.0;  ///< its time per sequence over the median of its peers'
 };
 
-/// Each rank is named once, after several looks in a row, about a second apart, at which it was slow.
+/// Reports a rank at most once per epoch, when it was slow in several consecutive calls of look(), which are to be made
+/// about once a second.
 class SlowRanks {
  public:
-  /// `busy`: how long each rank computed in its last iteration, by rank; ranks without a time have no peers and are
-  /// none. Returns those that are named now.
+  /// `busy`: how long each rank computed in its last iteration, by rank; ranks without a time are ignored, also as
+  /// peers. Returns the ranks that this call reports.
   std::vector<SlowRank> look(const Plan& plan, const std::map<int, Seconds>& busy);
   /// Forgets everything: ranks are others now.
   void begin_epoch();

@@ -55,9 +55,9 @@ Result<void> check_one_sharding_group(const Plan& plan, std::string_view framewo
 /// The error for what a framework cannot run.
 tl::unexpected<Error> cannot_run(std::string_view framework, std::string_view what, std::string hint);
 
-/// Checks where the ranks of a framework run that numbers them by stage, not by pipeline, if each starts where the plan
-/// has the rank of its number: among equal GPUs in one zone that changes nothing but who is whose neighbour. Errors:
-/// unavailable.
+/// For a framework that numbers ranks by stage, not by pipeline, and whose rank r runs where the plan has its rank r:
+/// checks that all stages have the same GPU type and zone, so that the other order only changes which ranks are
+/// neighbours. Errors: unavailable.
 Result<void> check_order_by_stage(const Plan& plan, const Grid& grid, std::string_view framework,
                                   std::string_view format);
 

@@ -54,7 +54,7 @@ struct Experts {
 };
 
 /// Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1): queries, and keys and values together, are
-/// each a product of a narrow state. Widths of a head and ranks of the states.
+/// up-projections of a low-rank latent state. Widths of a head and ranks of these states.
 struct LatentAttention {
   int query_rank = 0;      ///< 0: queries come from the hidden state itself
   int key_value_rank = 0;  ///< 0: no latent attention
@@ -63,11 +63,11 @@ struct LatentAttention {
   int value = 0;
 };
 
-/// What the file of a model says besides: it changes what is computed, but nothing that plans count or predict.
+/// A setting of a model's file that plans do not depend on: it changes what is computed, but no size or time.
 struct UnplannedSetting {
   std::string key{};         ///< "rope_scaling"
   std::string value{};       ///< as JSON
-  bool of_training = false;  ///< a choice for the training; else the model would be another one without it
+  bool of_training = false;  ///< true: a choice of the training; false: a part of the architecture
 };
 
 /// A decoder-only transformer, as a TOML file of `profiles/models/` describes it.

@@ -196,10 +196,10 @@ std::vector<int> expert_group(const Plan& plan, const RankRole& role);
 
 /// Checks what needs no other file: contiguous layer ranges from 0, the requirements of the schedule, micro-batches of
 /// all pipelines times their sequences = global_batch, and degrees that divide what they must. Sizes that are zero must
-/// have been refused before.
+/// have been refused before. Errors: invalid_input.
 Result<void> check_plan(const Plan& plan);
 /// Also checks that the stages hold exactly the model's layers, that the sequence fits the model, and that the model
-/// has experts that expert_parallel divides.
+/// has experts that expert_parallel divides. Errors: invalid_input.
 Result<void> check_plan(const Plan& plan, const Model& model);
 /// Checks that sailor-train can run the plan's ways of parallelism. Errors: unavailable, naming the key.
 Result<void> check_trainable(const Plan& plan);
@@ -216,7 +216,7 @@ Plan read_plan(const TomlTable& table);
 std::string plan_to_toml(const Plan& plan);
 /// Fingerprint of a plan without its origin and prediction: equal for plans that train alike.
 std::string plan_fingerprint(const Plan& plan);
-/// Writes plan.toml atomically.
+/// Writes plan.toml atomically. Errors: io.
 Result<void> save_plan(const Plan& plan, const std::filesystem::path& path);
 
 /// "2 pipelines of 4 stages on GH200-96, micro-batch 2": for tables and messages.

@@ -15,11 +15,11 @@ struct PlanProblem {
   std::string hint;
 };
 
-/// Violations of the schedule's requirements and of the order of the layers.
+/// The first violation of the schedule's requirements or of the order of the layers; std::nullopt: none.
 std::optional<PlanProblem> find_problem(const Pipeline& pipeline, Schedule schedule);
-/// Whether micro-batches and their sequences make the global batch.
+/// What is wrong if the sequences of all micro-batches do not add up to the global batch; std::nullopt: they do.
 std::optional<std::string> batch_problem(const Plan& plan);
-/// Degrees that do not divide the sequence, the ranks of a stage or the replicas.
+/// The first degree that does not divide the sequence, the ranks of a stage or the replicas; std::nullopt: none.
 std::optional<PlanProblem> degree_problem(const Plan& plan);
 
 }  // namespace sailor

@@ -24,7 +24,8 @@ TimeParts time_parts(const Plan& plan, const simulator::Prediction& prediction);
 
 /// "1.3%" for 0.0123: rounded up, as it is an upper bound.
 std::string at_most(double share);
-/// "Proved: no other plan is more than 1.3% faster", with this word for what it would be; "" if no bound is known.
+/// "Proved: no other plan is more than 1.3% faster". `better`: the comparative of the objective ("faster", "cheaper").
+/// "" if no bound is known.
 std::string proved_text(const Bound& bound, std::string_view better);
 
 /// The pins that a plan breaks: "its pipeline_parallel is 2, --pin pipeline_parallel=4". Excluded nodes are not

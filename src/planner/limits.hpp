@@ -1,4 +1,5 @@
-// Limits that no plan keeps, what the best plans reach without them, and devices that are too few.
+// Explains why a search found no plan: which limits cannot be kept, what the best plans reach without them, and how
+// many more nodes a plan would need.
 #pragma once
 
 #include <functional>
@@ -23,18 +24,18 @@ struct Extremes {
 /// A sentence for each limit of the request that the best plan of its kind breaks.
 std::vector<std::string> missed_limits(const Request& request, const Extremes& best);
 
-/// A search under limits looks where they may be kept, and so does not know the best plans beside: `search` is asked
-/// for the fastest plan without limits on time and money, where time is limited, and for the cheapest, where money is.
-/// Returns one that keeps the limits after all; else `error`, with what these plans reach. It returns `error` as it is
-/// without Effort::explains_limits, without such limits, under limits on the search's own effort or on node-hours, and
-/// when it is interrupted.
+/// A search under limits prunes plans that break them, so that it does not know what the best plans reach without
+/// limits. Therefore `search` is called again without limits on time and money: for the fastest plan if time is
+/// limited, and for the cheapest if money is. Returns a plan found this way that keeps the limits after all; otherwise
+/// `error`, extended by what these plans reach. Returns `error` unchanged without Effort::explains_limits, without such
+/// limits, under limits on the search's own effort or on node-hours, and when interrupted.
 Result<SearchResult> search_beside_limits(const Request& request, const Error& error,
                                           const std::function<Result<SearchResult>(const Request&)>& search);
 
-/// `error` of a search that found no plan that fits into memory, and in its hint on how many times as many nodes of
-/// every group quick searches find one (2, 4, ..., 64; up to 8,192 devices). As it is without Effort::explains_limits,
-/// under limits on time, money, devices or the search's own time, with a pinned number of pipelines, in the paper's
-/// space, and when the search is interrupted.
+/// Adds a hint to `error`, of a search that found no plan that fits into memory: the smallest factor (2, 4, ..., 64; up
+/// to 8,192 devices) such that a brief search finds a plan when every group has that many times as many nodes. Returns
+/// `error` unchanged without Effort::explains_limits, under limits on time, money, devices or the search's own time,
+/// with a pinned number of pipelines, in the paper's space, and when interrupted.
 Error with_nodes_it_takes(const Request& request, const simulator::Environment& environment, Error error);
 
 }  // namespace sailor::planner

@@ -9,8 +9,8 @@
 namespace sailor::planner {
 
 /// Pipelines of two segments, sorted by the sequences that they process by `deadline` over those that their devices are
-/// worth (`worth`: sequences per device, by pool), best first. Each is at least nearly as good as its devices apart; in
-/// different zones it may be worse.
+/// worth (`worth`: sequences per device, by pool), best first. Templates that process less than 97% of what their
+/// devices are worth are left out; across zones, where they may save reductions between them, less than 70%.
 std::vector<PipelineTemplate> two_pool_templates(StagePrices& prices, const TemplateRules& rules,
                                                  const std::vector<double>& worth, double deadline,
                                                  const StopCheck& stop);

@@ -72,9 +72,9 @@ struct SearchProgress {
 /// Context and expert parallelism and sharding groups have one degree each for a whole plan. Those that are not pinned
 /// are tried, where the framework has them: expert_parallel of models with experts; context_parallel for sequences of
 /// at least 8192 tokens, and where nothing fits without it; then, with the best of these and where the framework has
-/// ZeRO-3, sharding_degree of 2, 4, 8, ... and of one, two and four nodes. Each is searched briefly, the best one and
-/// that of no division in full; a bound is proved only of plans that divide neither sequences nor experts, and is said
-/// in SearchResult::degrees if those are not all.
+/// ZeRO-3, sharding_degree of 2, 4, 8, ... and of one, two and four nodes. Every degree is first
+/// searched briefly; then the best one, and the undivided case, are searched in full. The bound holds only for plans
+/// that divide neither sequences nor experts; SearchResult::degrees says so if other plans were tried.
 ///
 /// Errors: not_found (partition, no measurement for any GPU of the cluster), infeasible (no plan fits or keeps the
 /// limits; says which limit binds and by how much), usage (pins that contradict the job, the framework or the cluster).

@@ -82,15 +82,15 @@ std::string_view to_string(Heuristic heuristic);
 std::vector<std::string> heuristic_choices();
 Result<Heuristic> parse_heuristic(std::string_view text);
 
-/// When to stop searching. Without `time` and an interruption the result depends on the request alone, whatever the
-/// number of threads.
-/// Work on the bound, which says how much better another plan could be.
+/// How much work goes into the bound, which says how much better another plan could be.
 enum class Proof {
   none,     ///< none, and plans that the proof hints at are not tried: saves up to nine tenths of a search's time
   usual,    ///< seconds
   thorough  ///< ten to a hundred times as much: minutes
 };
 
+/// When to stop searching. Without `time` and without an interruption, the result depends on the request alone, not on
+/// the number of threads.
 struct Effort {
   std::optional<Seconds> time;        ///< wall clock
   std::optional<std::uint64_t> work;  ///< number of plans and pipelines examined

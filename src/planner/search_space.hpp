@@ -62,9 +62,9 @@ struct SearchSpace {
   std::vector<Schedule> schedules;
   std::optional<int> max_nodes;  ///< of the partitions and the request
   std::optional<int> max_gpus;
-  /// Degrees of every plan of the space. With context_parallel > 1, "devices" of this space are groups of that many
-  /// devices, which a tensor-parallel rank of a stage takes, and "nodes" are as many nodes as `joined_nodes` says: of
-  /// pools, max_gpus (rounded down) and max_nodes.
+  /// Degrees of every plan of the space. With context_parallel > 1 the space counts in larger units: a "device" (in
+  /// pools and max_gpus, rounded down) is a group of context_parallel devices that holds one tensor-parallel slice of a
+  /// stage, and a "node" (in pools and max_nodes, rounded down) is joined_nodes nodes.
   int context_parallel = 1;
   int expert_parallel = 1;
   int joined_nodes = 1;

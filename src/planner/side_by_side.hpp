@@ -14,9 +14,10 @@ namespace sailor::planner {
 /// The search of one of several requests: it may be called by several threads at once.
 using SearchOne = std::function<Result<SearchResult>(const Request&)>;
 
-/// Searches as many of the requests at a time as the first of them may use threads, and divides the threads among
-/// them. Returns the results in the order of the requests, which do not depend on the number of threads. The limit on
-/// time of each, if any, is that for searching one after the other: here it is as much longer as fits.
+/// Runs up to Effort::threads (of the first request) searches at a time and divides the threads among them. Returns the
+/// results in the order of the requests; they do not depend on the number of threads. Effort::time of each request is
+/// meant for searches one after the other: it is lengthened by as much as searching side by side saves, so that the
+/// total time stays the same.
 std::vector<Result<SearchResult>> search_side_by_side(std::vector<Request> requests, const SearchOne& search);
 
 /// One progress of several searches, which may report from several threads.
@@ -26,8 +27,8 @@ class JoinedProgress {
   JoinedProgress(Objective objective, const std::function<void(const SearchProgress&)>& shown)
       : objective_(objective), shown_(shown) {}
 
-  /// Progress for one more search: reports the plans considered by all of them and the best that any has found. A gap
-  /// is reported as long as there is only one search, since a later one may find plans that its bound is not for.
+  /// Callback for one more search; it reports the plans considered by all searches and the best value of any. The gap
+  /// is reported only while there is one search: its bound does not hold for the plans of other searches.
   std::function<void(const SearchProgress&)> of_search();
 
  private:

@@ -68,15 +68,14 @@ struct BoundaryCost {
   [[nodiscard]] double both() const { return forward + backward; }
 };
 
-/// The space in parts with ZeRO-3 and without. Its plans exchange weights and gradients in every pass, others at the
-/// end of an iteration: prices that hold for both would be too low for each.
+/// Splits the space into plans with ZeRO-3 and without. ZeRO-3 exchanges weights and gradients in every pass, all other
+/// plans at the end of an iteration; lower bounds of the prices of both together would be too weak.
 std::vector<SearchSpace> split_by_exchange(const SearchSpace& space);
-/// The space in parts that have bounds of their own, as pipelines or reductions take their time in other ways:
-/// interleaved schedules, whose bound is the quickest, come first; sharded optimizers are apart where reductions
-/// overlap passes.
+/// Splits the space into parts that are bounded separately because their times follow different formulas: interleaved
+/// schedules (first, as their bound takes least work) and, where reductions overlap passes, sharded optimizers.
 std::vector<SearchSpace> split_for_bounds(const SearchSpace& space, const simulator::Framework& framework);
 
-/// Bytes per parameter that replicas exchange at the end of an iteration, under the sharding of the space with least.
+/// Min over the shardings of the space of the bytes per parameter that replicas exchange at the end of an iteration.
 double min_exchanged(const SearchSpace& space, const simulator::StateBytes& state);
 
 /// Hashable key of the time of a reduction.

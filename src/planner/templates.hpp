@@ -72,13 +72,14 @@ std::optional<PipelineTemplate> finish_template(StagePrices& prices, const Templ
 std::vector<PipelineTemplate> single_pool_templates(StagePrices& prices, const TemplateRules& rules,
                                                     const StopCheck& stop);
 
-/// Consecutive stages with the same choices. balanced_template(): a template whose stages follow the segments, with the
-/// layers divided so that the slowest stage is as fast as possible within memory. std::nullopt if none fits.
+/// Consecutive stages in one pool with one tensor-parallel degree.
 struct Segment {
   std::size_t pool = 0;
   int tensor_parallel = 1;
   int stages = 1;
 };
+/// A template whose stages follow the segments, with the layers divided so that the slowest stage is as fast as
+/// possible within memory. std::nullopt if none fits.
 std::optional<PipelineTemplate> balanced_template(StagePrices& prices, const TemplateRules& rules,
                                                   const std::vector<Segment>& segments, int micro_batch);
 

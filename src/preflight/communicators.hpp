@@ -13,8 +13,8 @@ struct Communicators {
   std::int64_t of_job = 0;  ///< of the whole job, each once
 };
 
-/// Counts the communicators that sailor-train creates: sets of ranks that sum gradients of the same elements,
-/// tensor-parallel and context-parallel groups, and the world.
+/// Counts the communicators that sailor-train creates: groups that all-reduce the gradients of the same
+/// elements, groups of tensor, context and expert parallelism, and the world.
 Communicators count_communicators(const Plan& plan, const Model& model);
 
 }  // namespace sailor::preflight

@@ -8,10 +8,10 @@
 
 namespace sailor::preflight {
 
-/// Writes `amount` of data that no compression makes smaller, and waits until it is stored (fsync). The file has no
-/// name, or loses it as soon as it is open: nothing stays, also if the process is killed meanwhile, unless it is killed
-/// between these two. Errors: io (no such folder, no access, less than twice as much free). `with_name`: as on network
-/// file systems, which do not support files without one.
+/// Writes `amount` of incompressible data and waits until it is stored (fsync). The file is unnamed (O_TMPFILE), or
+/// unlinked as soon as it is created: it disappears with the process, unless that is killed between the two calls.
+/// Errors: io (no such folder, no access, free space below twice `amount`). `with_name`: create and unlink, as on
+/// network file systems without O_TMPFILE.
 Result<Seconds> write_and_sync(const std::filesystem::path& folder, Bytes amount, bool with_name = false);
 
 /// Time after which writing `amount` is called a hang: a minute, plus the time at 20 MB/s.

@@ -87,7 +87,7 @@ struct LayerWork {
   Flop backward_fp8{};       ///< likewise of backward_flop
   Flop forward_attention{};  ///< fused attention
   Flop backward_attention{};
-  int attention_length = 0;  ///< tokens that a query meets at most: Efficiency::attention_forward_half
+  int attention_length = 0;  ///< max keys that a query attends to: Efficiency::attention_forward_half
   Bytes forward_traffic{};   ///< between processor and memory
   Bytes backward_traffic{};
   Bytes update_traffic{};    ///< of the optimizer step
@@ -153,8 +153,9 @@ struct LayerTimes {
 /// while the device is busy:
 ///   max(flop / (compute·peak) + attention / (share·peak) + traffic / (memory·bandwidth) + all_reduces·all_reduce,
 ///       launches·launch),  share = attention_...·length / (length + attention_..._half).
-/// Under Precision::fp8 the products of 8-bit numbers run at compute_fp8·peak, and all else at the rates of bf16.
-/// The two are added, instead of taking the larger: products and element-wise operations follow each other.
+/// Times of compute and memory are added, instead of taking the larger: matrix products and element-wise operations
+/// follow each other. Under Precision::fp8 the products of 8-bit numbers run at compute_fp8·peak, and all else at the
+/// rates of bf16.
 /// `all_reduce`: time of one all-reduce; without it, a ring over a link of `link_share`. `kernels`: only its efficiency
 /// is used. Errors as peak_rate().
 Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,

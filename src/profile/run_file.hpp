@@ -74,7 +74,7 @@ struct RunRecord {
   [[nodiscard]] Bytes peak_resident_memory() const;  ///< largest over ranks
 };
 
-/// An empty provenance.date is set to the current time.
+/// Writes the file atomically. An empty provenance.date is set to the current time. Errors: io, invalid_input.
 Result<void> save_run(const RunRecord& run, const std::filesystem::path& path);
 /// Errors: not_found, invalid_input (no HDF5, not a run file, other schema version), naming the file.
 Result<RunRecord> load_run(const std::filesystem::path& path);

@@ -47,6 +47,7 @@ ProfileData only_sessions(ProfileData data, const std::function<bool(const Sessi
 std::size_t number_of_rows(const ProfileData& data);
 
 /// Hash that detects a changed store: equal for equal files, whatever their names (see content_hash()).
+/// Errors: not_found, io.
 Result<std::string> profile_hash(const std::filesystem::path& store);
 
 /// Adds one immutable file to the folder `store` (created if missing) and returns its path. Atomic; no existing file is

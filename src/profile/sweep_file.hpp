@@ -71,7 +71,7 @@ struct SweepRecord {
   std::vector<SweepRow> rows{};
 };
 
-/// Unknown numbers are NaN in the file (-1 where they are counts).
+/// Writes the file atomically. Unknown numbers are NaN in it (-1 where they are counts). Errors: io, invalid_input.
 Result<void> save_sweep(const SweepRecord& sweep, const std::filesystem::path& path);
 /// Errors: not_found, invalid_input (no HDF5, no sweep, other schema version), naming the file.
 Result<SweepRecord> load_sweep(const std::filesystem::path& path);

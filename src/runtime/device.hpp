@@ -64,8 +64,9 @@ class Device : public MemorySource {
   // The next three are about the memory that holds tensors, which is the host's unless a device overrides them.
   /// Memory that this rank may still take when `ranks_of_host` ranks of its host compute; 0 if the system does not say.
   [[nodiscard]] virtual Bytes available_memory(int ranks_of_host) const;
-  /// Memory that this process has taken, without what the pool has reserved on a GPU; on the host, all resident memory.
-  /// 0 if the system does not say.
+  /// Memory taken outside the pool. On a GPU: what is in use of the whole GPU without what the pool has reserved, so
+  /// that memory of other processes is included. On the host: all resident memory of this process. 0 if the system does
+  /// not say.
   [[nodiscard]] virtual Bytes memory_of_process() const;
   /// The most that this process has ever taken; of a GPU, what is taken now, including what other processes have there.
   [[nodiscard]] virtual Bytes peak_memory_of_process() const;

@@ -40,7 +40,7 @@ struct GradientGroup {
   /// range.
   std::vector<Range> runs;
   bool shared = false;  ///< the ranks of a tensor-parallel group hold the same: each contributes its share
-  bool first = true;    ///< of the groups that hold the same elements, the one of the first tensor-parallel ranks
+  bool first = true;    ///< false: the group of tensor-parallel index 0 holds the same elements, and counts them
 };
 
 /// Gradients of a rank that one collective reduces: contiguous in the rank's storage.

@@ -74,8 +74,8 @@ class HostQueues {
 
  private:
   friend class HostQueue;
-  /// Of the first operations of all queues the one with the shortest timeout: everything else waits for a first
-  /// operation in the end. Null if all queues are empty.
+  /// The operation with the shortest timeout among the first ones of all queues: every other operation waits, directly
+  /// or indirectly, for one of these. Null if all queues are empty.
   [[nodiscard]] const HostOperation* least_patient() const;
   std::vector<HostQueue*> queues_;
 };

@@ -157,8 +157,8 @@ class Layer {
   // To be called by constructors only: pointers to parameters must stay valid. They return the position.
   /// Declares a parameter that is whole on every rank of the tensor-parallel group.
   std::size_t declare(std::string name, Shape shape, InitialValue initial, float deviation = 0.0f);
-  /// Declares a weight (rows, width) of which this rank holds its part of every segment of rows; only of its part of
-  /// the segments, if `of_segments` is given.
+  /// Declares a weight (rows, width) whose rows come in `segments`. This rank holds its tensor-parallel part of each
+  /// segment that it has: of all segments, or of part `of_segments` of them (experts).
   std::size_t declare_divided(std::string name, std::vector<std::int64_t> segments, std::int64_t width, float deviation,
                               const Shard& of_segments = {});
   /// Declares a bias that is divided like the rows of its weight.
@@ -218,8 +218,8 @@ Parameter& token_embedding(Layer& embedding);
 /// The name that the embedding's matrix and its copy in a tied head have.
 inline constexpr const char* token_embedding_name = "token_embedding.weight";
 
-/// Errors: invalid_input (no transformer, an odd width of rotary heads), unavailable (experts, latent attention and
-/// other parts that this runtime does not compute).
+/// Errors: invalid_input (no transformer, an odd width of rotary heads), unavailable (latent attention, experts
+/// with biases or a limited capacity, and other parts that this runtime does not compute).
 Result<void> check_supported(const Model& model);
 /// Errors (infeasible): the model's feed-forward part cannot be divided by tensor_parallel, or its heads or key-value
 /// heads by tensor_parallel x context_parallel, or the vocabulary is smaller than tensor_parallel. The vocabulary may

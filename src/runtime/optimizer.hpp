@@ -19,8 +19,8 @@ class AdamW {
   /// Updates elements `owned` of the storage: ascending, not overlapping.
   AdamW(Device& device, ParameterStorage& parameters, const std::vector<Range>& owned);
 
-  /// Sets master values to initial_values(), to the last bit: until then they are the rounded ones. Does nothing if
-  /// there are no master values.
+  /// Sets the master values to the float32 initial_values(); until then they are the values that 16 bits hold. Does
+  /// nothing if there are no master values.
   void initialize(std::uint64_t seed);
 
   /// One step on the device's main stream; `step.weight_decay` is applied where a parameter decays, `gradient_factor`

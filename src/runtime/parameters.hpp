@@ -57,13 +57,13 @@ std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed
 /// initial_values() in parts, in one buffer of pinned host memory: a model of billions of parameters takes no more.
 class InitialValues {
  public:
-  /// `largest`: as many elements as each() is called with at most.
+  /// `largest`: max number of elements in a call of each().
   InitialValues(Device& device, std::uint64_t seed, std::int64_t largest);
   ~InitialValues();
   InitialValues(const InitialValues&) = delete;
   InitialValues& operator=(const InitialValues&) = delete;
-  /// Calls use(first, values) for one part of `elements`, which are elements on this rank, after the other. The device
-  /// must have read the values when `use` returns.
+  /// Calls use(first, values) for consecutive parts of `elements`, which are positions in this rank's part of the
+  /// parameter. The device must have read the values when `use` returns.
   void each(const Parameter& parameter, const Range& elements,
             const std::function<void(std::int64_t first, std::span<const float> values)>& use) const;
 

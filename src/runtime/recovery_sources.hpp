@@ -31,7 +31,7 @@ struct HeldState {
 /// Complete states in `mine` (null: none) and `copies` (null: none).
 std::vector<HeldState> held_states(TrainingState* mine, const StateCopies* copies);
 
-/// Description of a held state that all ranks have.
+/// Description of a HeldState of some rank, exchanged so that every rank knows it.
 struct ToldState {
   int rank = 0;           ///< that holds it
   std::size_t index = 0;  ///< among its held_states()
@@ -39,7 +39,7 @@ struct ToldState {
   LossScale loss_scale;
   std::uint64_t epoch = 0;  ///< in which the plan was trained
   std::size_t plan = 0;     ///< index in Inventory::plans
-  int place = 0;            ///< the rank of that plan that updates it
+  int place = 0;            ///< the state's rank in that plan
   bool is_live = false;     ///< in device memory of that rank
   /// For a copy: index in Inventory::hosts, which determine what is copied; std::nullopt: the state is complete.
   std::optional<std::size_t> hosts{};

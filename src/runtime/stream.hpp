@@ -124,10 +124,10 @@ struct RoutingShape {
 
 /// Where tokens go, in device memory.
 struct Routing {
-  std::int32_t* tokens = nullptr;   ///< (pairs) of each pair
-  std::int32_t* places = nullptr;   ///< (tokens, per_token): of a token's pairs, the best expert's first
+  std::int32_t* tokens = nullptr;   ///< (pairs): the token of each pair
+  std::int32_t* places = nullptr;   ///< (tokens, per_token): indices of a token's pairs, the best expert first
   std::int32_t* offsets = nullptr;  ///< (experts + 1): place of each expert's first pair, then the number of pairs
-  float* weights = nullptr;         ///< (pairs) with which a token adds up what its experts say
+  float* weights = nullptr;         ///< (pairs): factor of the expert's output in the token's sum
 };
 
 /// A loss that spreads tokens over experts: factor times the sum of p_i c_i over experts i, where p is the softmax of a

@@ -27,9 +27,9 @@ struct StateBytes {
                       ///< but none
   Bytes copy{};       ///< second copy of the gradients: flattened, or accumulated in fp32
 
-  /// Bytes that replicas exchange, as those of one all-reduce. Without ZeRO they are the gradients. Under ZeRO-1 and
-  /// ZeRO-2 half of the all-reduce, a reduce-scatter, is of the gradients and the other half, an all-gather, of the
-  /// weights. Under ZeRO-3 they are the gradients again: passes exchange both (PlanCosts::passes).
+  /// Bytes per parameter that replicas exchange, as the size of one all-reduce. Without ZeRO they are the gradients.
+  /// Under ZeRO-1 and ZeRO-2 half of the all-reduce, a reduce-scatter, is of the gradients and the other half, an
+  /// all-gather, of the weights. Under ZeRO-3 they are the gradients again: passes exchange both (PlanCosts::passes).
   [[nodiscard]] Bytes exchanged(OptimizerSharding sharding) const {
     const bool once = sharding == OptimizerSharding::zero1 || sharding == OptimizerSharding::zero2;
     return once ? (gradient + weight) / 2.0 : gradient;
@@ -67,7 +67,7 @@ struct Framework {
   bool supports_context_parallel = false;
   bool supports_expert_parallel = false;
   bool supports_sharding_degree = false;  ///< sharding within groups of replicas (Plan::sharding_degree)
-  /// What plans may be offered, ascending, besides plans without sharding.
+  /// Shardings that plans may use besides none, ascending.
   std::vector<OptimizerSharding> shardings{OptimizerSharding::zero1};
   bool names_shardings = false;  ///< the file lists them: plans with any other are refused
   /// What a tensor-parallel degree has to divide besides the attention heads.
@@ -140,7 +140,7 @@ struct Framework {
   [[nodiscard]] Result<StateBytes> state_of(Precision precision) const;
   /// `degree` as Plan::sharding_degree. Errors: unavailable, naming the shardings there are.
   [[nodiscard]] Result<void> check(OptimizerSharding sharding, int degree = 0) const;
-  /// Whether ranks can divide layers of the model so.
+  /// Checks that ranks can divide the layers of the model by these degrees.
   /// Errors: infeasible, naming what the degrees do not divide.
   [[nodiscard]] Result<void> check(const Model& model, const Division& division) const;
 };

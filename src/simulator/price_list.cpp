@@ -219,80 +219,64 @@ LinkTime PriceList::Route<Measured>::time_of(Bytes message) {
   return priced_last.time;
 }
 
-template <class Measured, class LookUp>
-void PriceList::find(Route<Measured>& route, const Place& from, const Place& to, bool one_node, LookUp look_up) const {
-  if (const auto linked = check_linked(from, to); !linked) {
-    route.missing = linked.error();
-  } else if (auto measured = look_up()) {
-    route.measured = *measured;
-  } else {
-    route.estimated = estimated_link(from, to, one_node);
-    if (!route.estimated) route.missing = measured.error();
+template <class Measured, class Over, class LookUp>
+Result<LinkTime> PriceList::time_over(std::unordered_map<PriceKey, Route<Measured>, PriceKeyHash>& routes,
+                                      const PriceKey& key, const Hop& hop, Over over, LookUp look_up) {
+  const SwitchLink* across = switch_link(hop.from, hop.to, hop.reach);
+  const auto through_switches = [&](LinkTime time) {  // the slower of the two links decides, in every step of a ring
+    if (across != nullptr) time.time = std::max(time.time, over(across->latency, across->bandwidth));
+    return time;
+  };
+  if (const ZoneLink* link = usable_link(hop.from, hop.to, hop.reach))
+    return through_switches({.time = over(link->latency, *link->bandwidth)});
+  const auto [known, is_new] = routes.try_emplace(key);
+  Route<Measured>& route = known->second;
+  if (is_new) {
+    const Place& from = places[hop.from];
+    const Place& to = places[hop.to];
+    const bool one_node = hop.reach == Reach::node;
+    if (const auto linked = check_linked(from, to); !linked) {
+      route.missing = linked.error();
+    } else if (auto measured = look_up(from, to, one_node ? LinkScope::intra_node : LinkScope::inter_node)) {
+      route.measured = *measured;
+    } else {
+      route.estimated = estimated_link(from, to, one_node);
+      if (!route.estimated) route.missing = measured.error();
+    }
   }
+  if (route.missing) return fail(*route.missing);
+  return through_switches(route.measured ? route.time_of(hop.message)
+                                         : estimated_time(over(route.estimated->latency, *route.estimated->bandwidth)));
 }
 
 Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, Reach reach,
                                       Bytes message) {
-  const SwitchLink* across = switch_link(from, to, reach);
-  const auto over = [&](const ZoneLink& link) { return link.latency + message / *link.bandwidth; };
-  const auto through_switches = [&](LinkTime time) {
-    if (across != nullptr) time.time = std::max(time.time, across->latency + message / across->bandwidth);
-    return time;
-  };
-  if (const ZoneLink* link = usable_link(from, to, reach)) return through_switches({.time = over(*link)});
-  const bool one_node = reach == Reach::node;
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const auto [known, is_new] =
-      sends_.try_emplace({u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), 0});
-  auto& route = known->second;
-  if (is_new) {
-    const Place& sender = places[from];
-    const Place& receiver = places[to];
-    find(route, sender, receiver, one_node, [&] {
-      return env.profile.send_route({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
-                                    {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
-                                    one_node ? LinkScope::intra_node : LinkScope::inter_node);
-    });
-  }
-  if (route.missing) return fail(*route.missing);
-  return through_switches(route.measured ? route.time_of(message) : estimated_time(over(*route.estimated)));
+  const PriceKey key{u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(reach == Reach::node), 0};
+  return time_over(
+      sends_, key, {.from = from, .to = to, .reach = reach, .message = message},
+      [&](Seconds latency, BytesPerSecond bandwidth) { return latency + message / bandwidth; },
+      [&](const Place& sender, const Place& receiver, LinkScope scope) {
+        return env.profile.send_route({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
+                                      {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks}, scope);
+      });
 }
-
-namespace {
-
-/// Ring all-reduce over a link: 2(n - 1) steps of 1/n of the message each (Patarasuk & Yuan 2009).
-Seconds ring_time(Seconds latency, BytesPerSecond bandwidth, int replicas, Bytes message) {
-  return (latency + message / replicas / bandwidth) * (2.0 * (replicas - 1));
-}
-
-}  // namespace
 
 Result<LinkTime> PriceList::all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
                                             Reach reach, Bytes message) {
-  const SwitchLink* across = switch_link(from, to, reach);
-  const auto through_switches = [&](LinkTime time) {  // every step waits for the slowest link
-    if (across != nullptr)
-      time.time = std::max(time.time, ring_time(across->latency, across->bandwidth, replicas, message));
-    return time;
-  };
-  const auto over = [&](const ZoneLink& link) { return ring_time(link.latency, *link.bandwidth, replicas, message); };
-  if (const ZoneLink* link = usable_link(from, to, reach)) return through_switches({.time = over(*link)});
-  const bool one_node = reach == Reach::node;
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const auto [known, is_new] = reduces_.try_emplace(
-      {u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node), 0});
-  auto& route = known->second;
-  if (is_new) {
-    const Place& a = places[from];
-    const Place& b = places[to];
-    find(route, a, b, one_node, [&] {
-      return env.profile.all_reduce_route({.gpu = a.gpu, .zone = a.zone, .ranks = ranks},
-                                          {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
-                                          one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, rings);
-    });
-  }
-  if (route.missing) return fail(*route.missing);
-  return through_switches(route.measured ? route.time_of(message) : estimated_time(over(*route.estimated)));
+  const PriceKey key{u(from) << 48 | u(to) << 32 | u(rings),
+                     u(replicas) << 32 | u(ranks) << 1 | u(reach == Reach::node), 0};
+  return time_over(
+      reduces_, key, {.from = from, .to = to, .reach = reach, .message = message},
+      // A ring: 2(n - 1) steps of 1/n of the message each (Patarasuk & Yuan 2009).
+      [&](Seconds latency, BytesPerSecond bandwidth) {
+        return (latency + message / replicas / bandwidth) * (2.0 * (replicas - 1));
+      },
+      [&](const Place& a, const Place& b, LinkScope scope) {
+        return env.profile.all_reduce_route({.gpu = a.gpu, .zone = a.zone, .ranks = ranks},
+                                            {.gpu = b.gpu, .zone = b.zone, .ranks = ranks}, scope, replicas, rings);
+      });
 }
 
 }  // namespace sailor::simulator

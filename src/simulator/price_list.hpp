@@ -53,7 +53,8 @@ struct ExchangePlace {
   Reach beyond = Reach::leaf;  ///< to the stage's groups on other nodes
 };
 
-/// Times that messages among those ranks add to the passes of a micro-batch, beside what attention hides.
+/// Times that messages of context and expert parallelism add to the passes of a micro-batch, beyond what attention
+/// overlaps.
 struct Exchanges {
   std::vector<PassTimes> times;  ///< prefix sums over the layers, as in LayerTable
   LinkNotes links;
@@ -99,7 +100,8 @@ struct PriceList {
   Result<const Exchanges*> exchanges_of(const LayerTable& table, const ExchangePlace& at);
   /// The cluster's link between two zones; null if it describes none, or both are the same zone.
   [[nodiscard]] const ZoneLink* zone_link(const Place& from, const Place& to) const;
-  /// The link between switches of two places; null if it does not matter: between zones the link of the zones does.
+  /// The cluster's link between leaf switches, if it limits messages between two places; null otherwise, also between
+  /// zones, whose own link counts.
   [[nodiscard]] const SwitchLink* switch_link(std::uint32_t from, std::uint32_t to, Reach reach) const;
   /// What the estimate of an unmeasured link is based on, in words.
   [[nodiscard]] EstimatedInput link_input(const EstimatedLink& link) const;
@@ -151,8 +153,18 @@ struct PriceList {
     std::size_t next = 0;  ///< of `priced`, to be replaced
     LinkTime time_of(Bytes message);
   };
-  template <class Measured, class LookUp>
-  void find(Route<Measured>& route, const Place& from, const Place& to, bool one_node, LookUp look_up) const;
+  struct Hop {
+    std::uint32_t from;  ///< place
+    std::uint32_t to;    ///< place
+    Reach reach;
+    Bytes message;
+  };
+  /// Time of one message or all-reduce between two places: over the cluster's link, else over the route that `look_up`
+  /// finds in the profile, else over an estimated link; no quicker than through the switches. `over` gives the seconds
+  /// of the message for a latency and a bandwidth. Routes are remembered under `key`. Errors: not_found.
+  template <class Measured, class Over, class LookUp>
+  Result<LinkTime> time_over(std::unordered_map<PriceKey, Route<Measured>, PriceKeyHash>& routes, const PriceKey& key,
+                             const Hop& hop, Over over, LookUp look_up);
   std::unordered_map<PriceKey, Result<BoundaryPrice>, PriceKeyHash> boundaries_;
   std::unordered_map<PriceKey, std::unique_ptr<Result<Exchanges>>, PriceKeyHash> exchanges_;
   // Keyed by everything but the size of the message.

@@ -109,12 +109,14 @@ trains_on_when_ranks_and_nodes_are_lost_and_come() {
   losses "$log" >wild.txt
   iterations=$(<wild.iterations)
 
+  # One rank, that nobody disturbs.
+  sed -e '/^\[\[pipelines/,$d' plan.toml >one.toml
+  printf '[[pipelines]]\ncount = 1\nmicro_batches = 8\n[[pipelines.stages]]\nlayers = [0, 6]\ngpu = "cpu"\n' >>one.toml
+  "$bin_dir/sailor-train" one.toml --data numbers --iterations "$iterations" --warm-up-iterations 10 \
+    --learning-rate 0.00005 --log-every 1 >calm.log || return 1
   "$testcluster" start-node "$work/c" x2
   before_long 30 all_idle
-  elastic calm "$iterations"
-  before_long 300 queue_is_empty
-  expect_in "$(state)" COMPLETED
-  losses "$log" >calm.txt
+  losses calm.log >calm.txt
   # To rounding: other numbers of ranks add in another order. A rank that is killed between an iteration and its line takes
   # the line along: here and when the node crashes.
   awk -v n="$iterations" '

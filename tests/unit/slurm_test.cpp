@@ -391,7 +391,7 @@ TEST(RunCommand, KillsAProgramThatSaysTooMuch) {
   ASSERT_TRUE(outcome.has_value());
   EXPECT_FALSE(outcome->succeeded());
   EXPECT_FALSE(outcome->timed_out);
-  EXPECT_EQ(outcome->how_it_ended(), "it says too much");
+  EXPECT_EQ(outcome->how_it_ended(), "its output exceeds the limit");
   EXPECT_LE(outcome->output.size(), (std::size_t{16} << 20U) + 1);
   // One that has ended, but left another behind.
   const auto left = run_command({.arguments = {"sh", "-c", "yes & exit 0"}, .input = {}, .deadline = Seconds(60)});

@@ -84,11 +84,11 @@ void expect_losses_near(const Outcome& one, const Outcome& many) {
 }
 
 /// Names and plans for the `which`-th model: a share of divisions(), another for every model.
-std::vector<Named> divisions_for(int which, int layers) { return share_of(divisions(layers), which, 2); }
+std::vector<Named> divisions_for(int which, int layers) { return share_of(divisions(layers), which, 3); }
 
 /// A share of expert_divisions(), by a number of ranks that divides the experts of a block.
 std::vector<Named> expert_divisions_of(const Model& model, int which = 0) {
-  if (model.experts.count % 4 == 0) return share_of(expert_divisions(model.layers()), which, 2);
+  if (model.experts.count % 4 == 0) return share_of(expert_divisions(model.layers()), which, 3);
   const std::vector<StageSketch> stages{{{{0, 3}}, 2}, {{{3, model.layers()}}}};
   return {{"expert parallel 3", with_experts_divided(3, plan_of({{2, 2, stages, 3}}))},
           {"expert parallel 3 of six copies",

@@ -1,4 +1,5 @@
-// Measurements of sailor-check on an allocation: the speed of ranks and links, in seconds. Collective.
+// Measurements of sailor-check on an allocation: FLOP/s and bytes/s of ranks and links, taken within a few seconds. The
+// measure_*() functions are collective.
 #pragma once
 
 #include <optional>

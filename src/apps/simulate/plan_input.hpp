@@ -59,8 +59,8 @@ std::string usual_profile(const std::string& path);
 std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& cluster,
                                            const std::vector<std::string>& partitions);
 
-/// read_cluster(); where no option names a cluster, that of the plan's origin: a file that is still there, or nodes
-/// (`sailor-plan --gpus 16x4:GH200-96`). Which is logged.
+/// As read_cluster(). If no option names a cluster, it is that of the plan's origin: a file that still exists, or the
+/// nodes of `sailor-plan --gpus 16x4:GH200-96`; the choice is logged.
 Result<std::optional<Cluster>> read_cluster_for(const Plan& plan, const ClusterOptions& options,
                                                 const Environment& environment, const GpuCatalogue& gpus);
 

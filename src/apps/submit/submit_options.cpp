@@ -137,9 +137,10 @@ CommandLine submit_command_line(SubmitOptions& options) {
                options.stop_lead,
                {.name = "stop-lead",
                 .value_name = "SECONDS",
-                .help = "seconds before the time limit at which the job is told to stop [default: by the time that the "
-                        "last checkpoint took, or the site's write rate, at most half of --time; else 180, at most "
-                        "a quarter of --time; with --trainer only if given, by SIGTERM]",
+                .help =
+                    "seconds before the time limit at which the job is told to stop [default: by the time that the "
+                    "last checkpoint took, or the site's write rate, at most half of --time; else 180, or 60 without "
+                    "--checkpoints, at most a quarter of --time; with --trainer only if given, by SIGTERM]",
                 .minimum = 1,
                 .maximum = 65535}),
            option(options.check,

@@ -2,9 +2,9 @@
 // its pipeline_list: every stage has the same number of replicas, every replica is one tensor-parallel group.
 //
 // Its faults are kept, as published figures contain them: gradients are reduced after the last backward pass, at the
-// bandwidth of one GPU per node, their bytes divided by the smallest tensor parallel of the stage but at most 4; sends
-// do not divide by tensor parallel; the first and last stage count their sends twice from 4 stages on; bandwidths are
-// parabolas that are not cut; egress is charged for the whole ring.
+// bandwidth of one GPU per node, their bytes divided by the smallest tensor-parallel degree of the stage but at most 4;
+// sends are not divided by that degree; the first and last stage count their sends twice from 4 stages on; bandwidths
+// are parabolas that are not cut; egress is charged for the whole ring.
 #pragma once
 
 #include <array>
@@ -44,12 +44,12 @@ struct Pipelines {
 /// Prefix sums over the layers: entry l is of layers [0, l).
 using Prefix = std::vector<double>;
 
-/// Seconds of one micro-batch on one GPU type, at one micro-batch size and tensor parallel.
+/// Seconds of one micro-batch on one GPU type, at one micro-batch size and tensor-parallel degree.
 struct Times {
   Prefix compute;              ///< forward and backward
   std::vector<double> update;  ///< by layer
 };
-/// Sizes at one tensor parallel.
+/// Sizes at one tensor-parallel degree.
 struct Sizes {
   Prefix parameters;   ///< on one GPU
   Prefix activations;  ///< bytes on one GPU at micro-batch 1
@@ -110,7 +110,7 @@ class Tables {
   std::map<std::array<int, 3>, Times> times_;  // gpu, micro-batch, tensor parallel
   std::map<std::array<int, 2>, Sizes> sizes_;  // gpu, tensor parallel
   std::vector<double> output_;
-  Prefix whole_parameters_;  // at tensor parallel 1
+  Prefix whole_parameters_;  // at tensor-parallel degree 1
   [[nodiscard]] std::size_t end_of(int gpu, int zone, int senders) const;
   void index_links();
 

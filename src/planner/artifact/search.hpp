@@ -2,8 +2,8 @@
 // over the layers from the last to the first, with Pareto labels, pruned by bounds against the best plan so far.
 //
 // A label is a suffix of the pipeline. Another one with the same first stage is dropped when it has no more devices
-// left and its time cannot become better, whatever comes before. Stages are of one GPU type and tensor parallel in one
-// zone, over several zones, of two GPU types, or of three where two are not enough.
+// left and its time cannot become better, whatever comes before. Stages are of one GPU type and tensor-parallel degree
+// in one zone, over several zones, of two GPU types, or of three where two are not enough.
 #pragma once
 
 #include <cstdint>
@@ -182,7 +182,7 @@ class StageSearch {
     bool linked = true;
     bool mixed = false;
   };
-  /// How gradients are reduced: over which links, divided by which tensor parallel.
+  /// How gradients are reduced: over which links, and by which tensor-parallel degree their bytes are divided.
   struct Ring {
     std::vector<const Curve*> curves;
     int smallest_degree = 4;

@@ -1,6 +1,7 @@
 // Galvatron's cost models (Miao et al., VLDB 2023 and TKDE 2024) as the Sailor artifact vendors them
 // (baselines/Galvatron/core/cost_model.py): only transformer blocks have times; embedding and
-// head are "other" memory. Messages and memory are in MiB, times of a layer in ms as the profiles have them.
+// head are "other" memory. Messages and memory are in MiB. Times of a profile are in ms, as it has them; functions
+// return seconds.
 #pragma once
 
 #include <map>

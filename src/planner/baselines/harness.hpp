@@ -32,9 +32,9 @@ Scope scope_of(std::string_view planner);
 
 /// The offers that a planner is given, one set for each call.
 ///
-/// kept: one call, with what the artifact gives it: planners of one zone get of each GPU type the last zone that has
-/// it, under the name of the last zone of all; those of one type or offer get the first. fixed: one call for each zone,
-/// type or offer, so that the best of all that the planner can use counts.
+/// kept: one call, with the devices that the artifact passes. Scope::one_zone: for each GPU type its devices in the
+/// last zone that has it, all renamed to the last zone of the cluster; planners of one type or offer get the first set
+/// only. fixed: one call for each zone, type or offer; the best answer counts.
 std::vector<std::vector<Offer>> offer_sets(Scope scope, const std::vector<Offer>& offers, Faults faults);
 
 /// The devices of a cluster's nodes, in the order of the groups.

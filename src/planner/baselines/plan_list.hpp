@@ -31,12 +31,12 @@ struct Replica {
   bool operator==(const Replica&) const = default;
 };
 
-/// Devices of the group on each of its machines. Metis and FlashFlex write one machine for each device, although
-/// several are on one node; then the number of devices per node.
+/// Number of the group's devices on each of its machines. Metis and FlashFlex write one machine for each device even if
+/// several are on one node; for their lists this is the number of devices per node.
 int devices_per_machine(const Replica& replica);
 /// Number of nodes of the group.
 int nodes_of(const Replica& replica);
-/// Devices of the group by GPU type: as many of each machine.
+/// Devices of the group by GPU type; every machine contributes the same number.
 std::map<std::string, int> devices_of(const Replica& replica);
 
 struct ListStage {

@@ -7,8 +7,8 @@
 // where limits on devices, nodes or USD per second bind; money is bounded through them over ranges of T, in which a
 // pipeline counts by the USD that it takes until it is done (TimeRange in pricing.hpp).
 // - Prices: violated columns are kept, and a linear program gives the min prices that they allow
-//   (restricted_master.cpp). The next prices tried lie between those and prices that are sure. Any prices are valid,
-//   better ones only prove more.
+//   (restricted_master.cpp). The next prices tried lie between those and the best prices that are known to be valid
+//   (stabilization).
 // - Branches: the pools that hold whole pipelines or, where there are many pools, the zones that hold some layers;
 //   ranges of R, of the longest reduction of a first stage, and of T (branching.hpp).
 // - Pipelines of one stage are treated exactly, all others by ranges of their numbers of micro-batches and slowest

@@ -18,7 +18,7 @@ struct OpenBranch {
   Branch plans;
   double shortest = 0.0;
   double longest = 0.0;
-  DualPrices prices{};  ///< sure prices of the branch that this one was split from; empty: not yet tried
+  DualPrices prices{};  ///< valid prices of the branch that this one was split from; empty: not yet tried
 };
 
 /// Plans told apart by where whole pipelines and layers may be.

@@ -13,7 +13,8 @@ struct DeviceLimits {
   double nodes = infinity;
 };
 
-/// Max value of devices at these values each, by pool, under the limits on their number and price.
+/// Upper bound of the total value of the devices that a plan may use, where a device of pool p is worth value[p], under
+/// SearchSpace::max_gpus and `limits` on nodes and USD per second.
 double max_value(const SearchSpace& space, const std::vector<double>& value, const DeviceLimits& limits);
 
 }  // namespace sailor::planner

@@ -3,9 +3,9 @@
 // A pool of the merged space has the devices of a GPU type in all of its zones, at the least price and with the most
 // memory of any; messages and reductions take what they take between those of its zones that are quickest
 // (StagePrices). So every plan of the space is one of the merged space, where it takes no longer and costs no more, and
-// a bound of the merged space is one of the space. With fewer pools it is found with much less work, and where what
-// lies between the zones does not limit the best plans, it is tight, which the branches over the zones that hold some
-// layers are not.
+// a bound of the merged space is one of the space. With fewer pools it takes much less work. It is tight where
+// the links between the zones do not limit the best plans; branching on the zones that hold some layers is not tight
+// there.
 #pragma once
 
 #include <vector>

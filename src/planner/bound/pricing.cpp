@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "planner/bound/ready_labels.hpp"
 #include "planner/index.hpp"
 
 namespace sailor::planner {
@@ -14,9 +13,7 @@ namespace {
 constexpr double least_rate = 0.01;                     // of the fastest, that a pool's devices are taken to have
 constexpr std::size_t labels_at_once = 4;               // number of boxes: fixed, as results must not depend on threads
 constexpr int few = 9;                                  // micro-batches of a pipeline
-constexpr int few_steps = 32;                           // of such numbers between two powers of two, at most
 constexpr int unlimited_micro_batches = 1'000'000'000;  // no pipeline has more
-constexpr double slack = 1.0 + 1e-12;                   // against rounding
 
 }  // namespace
 
@@ -520,168 +517,6 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   }
   box = evaluate(exact ? *solution : *quick, exact, box.limits);
   if (label_work_left_ > 0 && exact) box.quickest_of_one = std::max(min_through + min_taken, delay(min_through));
-}
-
-const std::vector<ReadyMessages>& PricingProblem::messages(const StageProgram& program) {
-  std::vector<ReadyMessages>& all = messages_[&program];
-  if (!all.empty()) return all;
-  for (const StageCandidate& stage : program.candidates())
-    for (const StageCandidate& next : program.candidates()) {
-      const auto between = [&](bool one_node) {
-        return prices_.boundary(stage.pool, stage.tensor_parallel, next.pool, next.tensor_parallel,
-                                program.micro_batch(), one_node);
-      };
-      ReadyMessages& found = all.emplace_back(ReadyMessages{.far = between(false)});
-      if (stage.pool == next.pool && stage.tensor_parallel + next.tensor_parallel <= stage.node)
-        found.near = between(true);
-    }
-  return all;
-}
-
-// Inside a pool, devices and times of a pipeline do not depend on prices: an answer serves for all of them. Across
-// pools, each asks anew.
-void PricingProblem::find_ready_worth(StageProgram& program, std::vector<Box>& boxes, double deadline,
-                                      const Branch& branch, double each, double needed) {
-  if (label_work_left_ == 0) {
-    for (Box& box : boxes) box.quickest_of_one = 0.0;
-    return;
-  }
-  const auto& candidates = program.candidates();
-  const auto sequences = [&](const Box& box, int count) {
-    const double done = box.quickest_of_one + program.level(box.from) * (count - 1);
-    return static_cast<double>(count) * program.micro_batch() * until_deadline(done);
-  };
-  struct Pending {
-    KnownReady* known;
-    ReadyQuestion question;
-  };
-  std::vector<Pending> pending;
-  std::vector<const KnownReady*> answers;
-  for (const Box& box : boxes) {
-    const double max_price = (sequences(box, box.max_micro_batches) - each) / std::max(needed, 1e-300) * slack;
-    KnownReady& known = ready_[{&program, box.from, box.to, box.min_micro_batches, box.max_micro_batches}];
-    answers.push_back(&known);
-    if (known.max_price >= max_price && program.inside()) continue;
-    const auto same =
-        std::find_if(pending.begin(), pending.end(), [&](const Pending& row) { return row.known == &known; });
-    if (same != pending.end()) {
-      same->question.max_price = known.max_price = std::max(known.max_price, max_price);
-      continue;
-    }
-    const double quickest = program.level(box.from);
-    known.max_price = max_price;
-    pending.push_back({.known = &known,
-                       .question = {.program = program,
-                                    .furthest = limits(program, deadline - quickest * (box.min_micro_batches - 1),
-                                                       box.min_micro_batches, deadline, branch),
-                                    .slowest = program.level(box.to),
-                                    .round = quickest,
-                                    .min_micro_batches = box.min_micro_batches,
-                                    .max_micro_batches = box.max_micro_batches,
-                                    .in_flight = program.in_flight_at(box.to, box.min_micro_batches),
-                                    .deadline = deadline,
-                                    .step = step_ * deadline,
-                                    .max_price = max_price,
-                                    .price_step = program.inside() ? 0.0 : step_ * max_price,
-                                    .max_first_reduction = branch.reduction_up_to,
-                                    .crosses = branch.all_cross,
-                                    .delay = delay_of(program, branch),
-                                    .order = order_,
-                                    .reduction =
-                                        [&](std::size_t candidate, int first, int last, int devices) {
-                                          return reduction(candidates[candidate].pool,
-                                                           candidates[candidate].tensor_parallel, first, last,
-                                                           at(devices), branch);
-                                        },
-                                    .messages = messages(program)}});
-  }
-  const auto price = [&](std::size_t i, std::size_t) {
-    pending[i].known->answer = price_ready_pipelines(pending[i].question);
-  };
-  if (threads_ != nullptr)
-    threads_->for_each(pending.size(), price);
-  else
-    for (std::size_t i = 0; i < pending.size(); ++i) price(i, 0);
-  for (const Pending& row : pending) {
-    work_ += row.known->answer.work;
-    label_work_left_ -= std::min(label_work_left_, row.known->answer.work);
-  }
-  for (std::size_t i = 0; i < boxes.size(); ++i) {
-    Box& box = boxes[i];
-    Box best = box;
-    best.worth = best.quickest_of_one = 0.0;
-    const ReadyAnswer& answer = answers[i]->answer;
-    for (const ReadyPipeline& pipeline : answer.pipelines) {
-      const double worth = (sequences(box, pipeline.count) - each) / pipeline.price;
-      if (worth <= std::max(needed, best.worth)) continue;
-      best.worth = worth;
-      best.count = pipeline.count;
-      best.sequences = sequences(box, pipeline.count);
-      best.stages = pipeline.stages;
-    }
-    box.quickest_of_one = 0.0;
-    if (answer.complete && best.worth < box.worth) box = std::move(best);
-  }
-}
-
-// The passes of a stage of layers [first, last) end no earlier than its pipeline has got the last micro-batch to the
-// end and back to `first`; its reductions begin then, or when it is back to `last`, where they overlap the passes.
-const StageLimits& PricingProblem::limits(StageProgram& program, double left, int micro_batches, double deadline,
-                                          const Branch& branch) {
-  left = std::ceil(left / deadline * steps_) * deadline / steps_;
-  // Only few different numbers, so that cached results serve again.
-  int step = 1;
-  while (micro_batches / step >= few_steps) step *= 2;
-  micro_batches = deadline > latest_ ? micro_batches - micro_batches % step : 0;
-  const int layers = prices_.layers();
-  const auto& candidates = program.candidates();
-  work_ += candidates.size() * at(layers);
-  const auto [entry, is_new] = limits_.try_emplace({&program, left, micro_batches});
-  StageLimits& found = entry->second;
-  if (!is_new) return found;
-  found = furthest_stages(candidates.size(), layers, [&](std::size_t o, int first, int last) {
-    const double time = left - program.through_to(order_.passed_from(first, last)) * (1.0 - 1e-12);
-    return reduction(candidates[o].pool, candidates[o].tensor_parallel, first, last, 0, branch) <=
-           (first == 0 ? std::min(time, branch.reduction_up_to) : time);
-  });
-  if (micro_batches == 0) return found;
-  const StageLimits in_time = stages_in_time(program, micro_batches, branch);
-  for (std::size_t i = 0; i < found.size(); ++i) found[i] = std::min(found[i], in_time[i]);
-  return found;
-}
-
-// A stage's devices are busy for all its passes, after the first micro-batch has come to it and before the last has
-// gone back from it; then come its reductions, those of the first stage, and the longest of all first stages, for which
-// the stages from longest_first_stage() on have to be passed back. Event by event no plan is quicker than that, though
-// it may be quicker than the closed form, which adds all stages up.
-StageLimits PricingProblem::stages_in_time(const StageProgram& program, int micro_batches, const Branch& branch) {
-  const int layers = prices_.layers();
-  const auto& candidates = program.candidates();
-  work_ += candidates.size() * at(layers);
-  const auto after = [&](double taken) { return order_.overlaps ? order_.after * taken : taken; };
-  const auto taken_by = [&](const StageCandidate& candidate, int first, int last) {
-    return after(reduction(candidate.pool, candidate.tensor_parallel, first, last, 0, branch));
-  };
-  double of_first = infinity;
-  for (const StageCandidate& candidate : candidates) of_first = std::min(of_first, taken_by(candidate, 0, 1));
-  const int longest_first = branch.reduction_over > 0.0 ? longest_first_stage(branch) : layers + 1;
-  StageLimits found(candidates.size() * at(layers));
-  for (std::size_t o = 0; o < candidates.size(); ++o) {
-    const auto is_in_time = [&](int first, int last) {
-      const double forward = program.forward_before(first);
-      double besides = std::max(program.pass_before(first) + of_first, forward + taken_by(candidates[o], first, last));
-      if ((order_.overlaps ? first : last) >= longest_first)
-        besides = std::max(besides, forward + branch.reduction_over);
-      return micro_batches * candidates[o].time[0][at(first) * at(layers + 1) + at(last)] + besides <= latest_ * slack;
-    };
-    int furthest = 0;  // no stage that begins later is held to less: so prices from a layer on fall with the layer
-    for (int first = 0; first < layers; ++first) {
-      furthest = std::max(furthest, first);
-      while (furthest < layers && is_in_time(first, furthest + 1)) ++furthest;
-      found[o * at(layers) + at(first)] = furthest;
-    }
-  }
-  return found;
 }
 
 void PricingProblem::enter(const Branch& branch, const TimeRange& times) {

@@ -41,9 +41,9 @@ struct Branch {
   bool operator==(const Branch&) const = default;
 };
 
-/// The times that plans of a branch take, in seconds: what is counted is what pipelines get through by the longest. A
-/// pipeline that is done earlier, though no earlier than the shortest, is taken as many times as it could be done until
-/// then: with devices that cost USD per second this leaves a plan's USD as they are (docs/design/planner.md).
+/// Range of the iteration times of a branch's plans, in seconds. The bound counts the sequences that pipelines process
+/// by `longest`. A pipeline that is done at t < longest counts longest / max(t, shortest) times: devices are paid per
+/// second, so that this leaves the plan's cost unchanged (docs/design/planner.md).
 struct TimeRange {
   double shortest = 0.0;
   double longest = 0.0;
@@ -78,6 +78,8 @@ struct ViolatedColumn {
 
 class PricingProblem {
  public:
+  static constexpr double slack = 1.0 + 1e-12;  ///< against rounding
+
   /// `stop` is polled; once it returns true, results are no longer valid.
   PricingProblem(StagePrices& prices, const std::function<bool()>& stop);
   /// A copy for another thread, with empty caches; it uses `prices`, which are of the same request.

@@ -1,5 +1,6 @@
-// The cheapest pipelines by label setting: for each stage, when its own reductions are done, and not only when its
-// pipeline has passed. Tighter than StageProgram::solve(), which prices stages one by one, and dearer.
+// Finds the cheapest pipelines by label setting. Labels track when the reductions of each stage are done, not only when
+// the pipeline's passes end. This is tighter than StageProgram::solve(), which prices stages one by one, and takes more
+// work.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +12,9 @@
 
 namespace sailor::planner {
 
-/// Min seconds before a deadline at which a pipeline has passed, by its time from end to end, in a branch whose longest
-/// reduction of a first stage is bounded from below.
+/// Lower bound of the seconds from the last micro-batch's entry into a pipeline to the deadline, as a function of the
+/// time of one micro-batch from end to end and back (`through`), in a branch whose longest reduction of a first stage
+/// is bounded from below.
 struct PassDelay {
   double behind = 1.0;  ///< factor of the time from end to end in the sum with `over`
   double over = 0.0;    ///< seconds in that sum

@@ -27,11 +27,12 @@ class RestrictedMaster {
   /// Adds a resource: `amount` is available, a device of each pool takes `per_device`. To be called before the first
   /// column.
   void add_resource(double amount, std::vector<double> per_device);
-  /// `largest_price`: price of each pipeline that is missing from `min_count`. To be called before the first column.
+  /// Limits the number of pipelines. `largest_price`: penalty, in sequences, for each pipeline below `min_count`, which
+  /// keeps the program feasible. To be called before the first column.
   void set_pipelines(double min_count, double max_count, double largest_price);
   /// Adds a column. `uses`: devices by pool.
   void add_pipeline(double sequences, const std::vector<double>& uses);
-  /// Returns the value of everything at the min prices.
+  /// Solves the linear program: returns its optimum, in sequences, and writes its dual prices.
   double solve(DualPrices& prices);
 
  private:

@@ -133,8 +133,9 @@ class StageProgram {
   /// A number for these limits, until the next call of set_prices().
   std::size_t remember(const StageLimits& limits);
   static constexpr std::size_t unlimited = 0;  ///< the number of no limits at all
-  /// `weight`: index of a weight, 0: none. `in_flight`: min micro-batches of a pipeline. `limits`: from remember().
-  /// Valid until the next call.
+  /// Min prices of pipelines whose stages take at most level(`level`). `weight`: index of a weight, 0: none.
+  /// `in_flight`: min micro-batches of a pipeline. `limits`: from remember(). Remembered; the result stays valid as
+  /// long as the caller holds it.
   std::shared_ptr<const MinPrices> solve(int level, std::size_t weight, int in_flight, std::size_t limits);
   /// Lower bound of solve() without a weight, in a fraction of the time: one way for all, as if every boundary were the
   /// quickest there is and memory held no more than one micro-batch. Valid until the next call.

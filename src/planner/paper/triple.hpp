@@ -26,7 +26,7 @@ struct PaperCaps {
   double money = infinity;
 };
 
-/// How far a search for plans of a triple may go.
+/// Max numbers of nodes of the branch-and-bound tree (`nodes`) and of priced plans (`plans`) of a search.
 struct PaperBudget {
   std::uint64_t nodes = 0;
   std::uint64_t plans = 0;

@@ -67,9 +67,9 @@ struct StageTimes {
   Range backward{};
   std::optional<Range> update{};
 };
-/// Divides the times of a stage among its layers in proportion to their estimates. [low, high] holds the times of the
-/// ranks, and what follows for a layer if the estimates of the layers besides the blocks are off by as much as one
-/// estimate in ten is. Errors: not_found (the catalogue has no rate of the GPU).
+/// Divides the times of a stage among its layers in proportion to their estimates. [low, high] spans the times of the
+/// ranks, widened by how much a layer's share changes if the estimates of the layers other than blocks are off by as
+/// much as one estimate in ten is. Errors: not_found (the catalogue has no rate of the GPU).
 Result<TrainingRows> rows_of(const Training& training, const std::vector<StageTimes>& iterations);
 
 }  // namespace sailor::traces

@@ -1,5 +1,5 @@
 // Models in the format of Hugging Face's transformers: config.json and model.safetensors with the names of
-// OPTForCausalLM, GPTNeoForCausalLM, GPT2LMHeadModel and LlamaForCausalLM.
+// OPTForCausalLM, GPTNeoForCausalLM, GPT2LMHeadModel, LlamaForCausalLM and MixtralForCausalLM.
 #pragma once
 
 #include <cstdint>

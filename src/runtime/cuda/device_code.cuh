@@ -104,8 +104,8 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-/// Sums of `count` values each over the block's threads (whole warps), on all of them. `scratch` holds count · 32
-/// values in shared memory and may be used again after the next barrier.
+/// Replaces each of the `count` values by its sum over the block's threads (whole warps), on every thread. `scratch`
+/// holds count · 32 values in shared memory and may be used again after the next barrier.
 template <int count, class T>
 __device__ __forceinline__ void block_sums(T (&values)[count], T* scratch) {
 #pragma unroll
@@ -145,6 +145,7 @@ void launch(const Queue& queue, const Launch& shape, void (*kernel)(Parameters..
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch of a kernel");
 }
 
+/// ceil(count / part): how many rounds of `part` cover `count`.
 constexpr std::int64_t rounds_up(std::int64_t count, std::int64_t part) { return (count + part - 1) / part; }
 
 /// Grid size for a loop over the work of `blocks` blocks: all of them, but at most `each` per multiprocessor.
@@ -181,6 +182,8 @@ template <int N>
 struct Packed {
   static constexpr int size = N;
 };
+/// Calls `call` with Packed<16 / sizeof(T)> if all pointers and the row width allow 16-byte accesses, else with
+/// Packed<1>.
 template <class T, class Call>
 void with_packs(std::int64_t width, std::initializer_list<const void*> pointers, const Call& call) {
   if (are_aligned<T>(width, pointers))

@@ -41,8 +41,8 @@ class Gemm {
  private:
   struct Plans;
 
-  /// As multiply(), in two products where cuBLAS is slow for a length of one. Returns false, and does nothing, if it is
-  /// not.
+  /// As multiply(), but split into two products if m or n is a length for which cuBLASLt is slow. Returns false, and
+  /// does nothing, if no split is needed.
   [[nodiscard]] bool multiply_in_parts(const Queue& queue, const MatrixProduct& product, ConstValues a, ConstValues b,
                                        ConstValues addend, Values output, bool tf32, void* workspace_memory);
   std::unique_ptr<Plans> plans_;

@@ -42,8 +42,8 @@ class ExpertExchange {
  private:
   /// Offsets of Routing of all ranks (ranks, experts + 1), from the device.
   [[nodiscard]] std::span<const std::int32_t> gathered_offsets(const RoutingShape& shape, const Routing& routing) const;
-  /// Calls use(number, by_rank, by_expert) for all pairs of a rank and an expert of this one: the first places of its
-  /// `number` rows in the two orders.
+  /// Calls use(number, by_rank, by_expert) for each source rank and expert of this rank with number > 0 rows: by_rank
+  /// and by_expert are the indices of the first of these rows in the order by rank and in the order by expert.
   template <class Use>
   void for_blocks(const ExpertLoad& load, const Use& use) const;
   /// Rows that arrived, rank after rank.

@@ -18,8 +18,9 @@ namespace sailor::runtime {
 ///
 /// So that no expert gets all tokens, the gradient is that of the cross-entropy plus LayerContext::router_aux_loss
 /// times the mean over sequences of sum f_i P_i over experts i (DeepSeek-AI 2024, DeepSeek-V3, equations 17 to 20): f_i
-/// is the number of the sequence's tokens that go to the expert over their mean, P_i the mean of its softmax over the
-/// sequence's tokens. Sequences count each for itself, so it does not depend on how a batch is divided.
+/// is the number of the sequence's tokens that are routed to expert i, divided by the mean of that number over all
+/// experts; P_i is the mean of the expert's softmax probability over the sequence's tokens. The loss is that of each
+/// sequence by itself, so that it does not depend on how a batch is divided.
 class ExpertMixture {
  public:
   /// Maps of the block. `input` holds (gate, then up; hidden) of one expert after the other, `output` (inner; hidden).
@@ -43,7 +44,8 @@ class ExpertMixture {
   /// sum (tokens, hidden) += the experts' outputs of `input` (tokens, hidden), this rank's part of them. Waits for the
   /// device, which alone knows how many tokens each expert gets.
   void forward(const Maps& maps, const Tensor& input, Tensor& sum, Slot& slot);
-  /// Adds to the parameters' gradients; this rank's part of the gradient of `input`, given that of the sum.
+  /// Adds to the parameters' gradients. Returns this rank's part of the gradient of `input` (tokens, hidden);
+  /// `sum_gradient` (tokens, hidden) is the gradient of the sum.
   [[nodiscard]] Tensor backward(const MicroBatch& micro_batch, const Maps& maps, const Tensor& input,
                                 const Tensor& sum_gradient, Slot& slot);
 

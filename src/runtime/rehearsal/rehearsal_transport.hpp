@@ -1,11 +1,11 @@
 // Communication in a rehearsal: every message and collective takes place in its order and between its ranks, but the
-// payload is replaced by a small token, and the ranks wait for as long as the real communication would take. Memory
+// payload is replaced by a small header, and the ranks wait for as long as the real communication would take. Memory
 // passed to calls is not touched.
 //
-// A token carries the time at which its sender was ready, so that every rank computes by itself when a transfer ends,
-// and advances its clock (rehearsal_clock.hpp) to that time. Tokens also describe the payload: ranks that disagree
+// A header carries the time at which its sender was ready, so that every rank computes by itself when a transfer ends,
+// and advances its clock (rehearsal_clock.hpp) to that time. Headers also describe the payload: ranks that disagree
 // about the order, kind or size of what they exchange end the job with a message that names both. A rank that waits for
-// a token that never comes ends by the timeout of the underlying transport.
+// a header that never comes ends by the timeout of the underlying transport.
 //
 // An operation on a rehearsed stream is done when the host, for the main stream or itself, waits for it: the clock then
 // advances to the operation's end. Computation (RehearsalWorld::compute) happens on the main stream.
@@ -30,9 +30,9 @@ class CommunicationTimes {
   CommunicationTimes(const CommunicationTimes&) = delete;
   CommunicationTimes& operator=(const CommunicationTimes&) = delete;
 
-  /// Activation or gradient: time of the whole message of which `from` and `to` exchange a part, concurrent parts take
-  /// as long as the whole. Any other message: time of its `amount` alone; those of a rank follow each other, in each
-  /// direction, and block nobody.
+  /// Time of a message. For activations and gradients it is the time of the whole message, of which `from` and `to`
+  /// exchange a part: concurrent parts take as long as the whole. Any other message takes the time of its own `amount`;
+  /// those of a rank follow each other, in each direction, and block nobody.
   [[nodiscard]] virtual Seconds message(int from, int to, MessageKind kind, Bytes amount) const = 0;
   /// Time of a collective; 0 if the time of a layer includes it: between the ranks of a tensor-parallel group.
   [[nodiscard]] virtual Seconds collective(Collective collective, const std::vector<int>& ranks,

@@ -1,6 +1,7 @@
 // Membership of a job: the coordinator is the one place that all ranks of a job talk to. It numbers the ranks of every
-// epoch, notices at once when one goes away and tells the others, and makes agreements. It is a thread that needs no
-// GPU, no MPI and no other process, and may run in one of the ranks or apart from all of them.
+// epoch, notices at once when one goes away and tells the others, and carries out the collectives by which ranks agree.
+// It is a thread that needs no GPU, no MPI and no other process, and may run in one of the ranks or apart from all of
+// them.
 //
 // An epoch begins when all remaining members of the previous one have asked for the next, and the policy decides which
 // rank each member has in it. It is broken when a member goes away, is silent for longer than `silence`, or reports

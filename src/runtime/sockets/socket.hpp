@@ -55,9 +55,10 @@ Result<Socket> connect_to(const Addresses& addresses, Seconds timeout);
 /// Begins to connect to one address; call finish_connecting() until it returns `done`.
 Result<Socket> begin_connecting(std::string_view address);
 Socket::State finish_connecting(const Socket& socket);
-/// An incoming connection; std::nullopt if there is none. Errors: io, this process can open no more, whether somebody
-/// waits or not: has_guests() says.
+/// Accepts a pending connection; std::nullopt if there is none. Errors: io (out of file descriptors or buffers), even
+/// if no connection is pending: has_guests() tells.
 Result<std::optional<Socket>> accept_from(const Socket& listener);
+/// Whether a connection is pending.
 bool has_guests(const Socket& listener);
 
 /// Frames, each preceded by its length, in both directions of a socket.

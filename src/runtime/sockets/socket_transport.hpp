@@ -1,5 +1,5 @@
-// A data plane over TCP: every channel and every group has its own connections, so that it needs no tags, and nothing
-// waits for what another sends. It can be aborted and created again inside a process.
+// A data plane over TCP: every channel and every group has its own connections, so that messages need no tags and no
+// channel waits for another. It can be aborted and created again inside a process.
 //
 // Connections are made by the first transfer. A rank that dies closes them: transfers with it fail at once with
 // TransportError (lost).
@@ -42,7 +42,8 @@ class Listener {
 
   /// Addresses for the other ranks.
   [[nodiscard]] const Addresses& addresses() const { return addresses_; }
-  /// The connection with that key, once it has been made. Throws TransportError if this process can open no more.
+  /// The connection with that key; std::nullopt until it has been made. Throws TransportError if this process is out of
+  /// file descriptors or buffers.
   [[nodiscard]] std::optional<Socket> take(const ConnectionKey& key);
   /// Closes untaken connections of older epochs.
   void forget_before(std::uint64_t epoch);
