@@ -76,7 +76,7 @@ tidy() {
   [[ -z $seconds ]] || end=$(($(date +%s) + seconds))
   # The build's commands have options that clang does not know, and CI's make errors of warnings.
   # shellcheck disable=SC2016  # expanded by the shells that xargs starts
-  printf '%s\0' "$@" | end=$end build=$build checks=$checks not_looked_at=$not_looked_at xargs -0 -P "$(nproc)" -n 1 bash -c '
+  printf '%s\0' "$@" | end=$end build=$commands checks=$checks not_looked_at=$not_looked_at xargs -0 -P "$(nproc)" -n 1 bash -c '
     left=$((end == 0 ? 86400 : end - $(date +%s))) status=0
     if ((left > 0)); then
       timeout "$left" clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Qunused-arguments --checks="$checks" --warnings-as-errors="*" "$0" || status=$?
@@ -86,8 +86,10 @@ tidy() {
     ((status != 124)) || echo "$0" >>"$not_looked_at"
     ((status == 0 || status == 124))'
 }
-checks='' not_looked_at=$(mktemp)
-trap 'rm -f "$not_looked_at"' EXIT
+checks='' not_looked_at=$(mktemp) commands=$(mktemp -d)
+trap 'rm -rf "$not_looked_at" "$commands"' EXIT
+# Without the tests' precompiled header, which is GCC's: a test may be the file that is most like a source.
+sed 's# -include [^ "]*cmake_pch[^ "]*##g' "$build/compile_commands.json" >"$commands/compile_commands.json"
 if [[ $what == changed ]]; then
   since=$(tests/base_commit.sh ${base:+"$base"})
   if [[ -z $since ]]; then
