@@ -228,8 +228,8 @@ def beside_processes(rounds, wanted):
     # 8 and 32 micro-batches over two stages; the head, with its 8,192 columns, weighs as much as 2 or 3 blocks.
     middle = layers * 4 // 7
     for micro_batches in (8, 32):
-        rows.append((f"pipeline, n = {micro_batches}", plan(f"stages-{micro_batches}", 1, micro_batches,
-                                                           [(0, middle), (middle, layers)]), micro_batches / (micro_batches + 1)))
+        file = plan(f"stages-{micro_batches}", 1, micro_batches, [(0, middle), (middle, layers)])
+        rows.append((f"pipeline, n = {micro_batches}", file, micro_batches / (micro_batches + 1)))
     rows = [row for row in rows if wanted(row[0])]
     if not rows:
         return

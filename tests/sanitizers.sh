@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs every unit test under the address and undefined-behaviour sanitizers. (tests/run.sh leaves out those of planners and
-# simulators, and trains a share of the plans.)
+# Runs every unit test under the address and undefined-behaviour sanitizers. (tests/run.sh leaves out those of planners,
+# simulators, plans and texts, and trains a share of the plans.)
 set -euo pipefail
 # shellcheck source=ae_scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../ae_scripts/common.sh"

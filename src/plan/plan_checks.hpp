@@ -17,7 +17,7 @@ struct PlanProblem {
 
 /// The first violation of the schedule's requirements or of the order of the layers; std::nullopt: none.
 std::optional<PlanProblem> find_problem(const Pipeline& pipeline, Schedule schedule);
-/// What is wrong if the sequences of all micro-batches do not add up to the global batch; std::nullopt: they do.
+/// A problem if the sequences of all micro-batches do not add up to the global batch; std::nullopt: they do.
 std::optional<std::string> batch_problem(const Plan& plan);
 /// The first degree that does not divide the sequence, the ranks of a stage or the replicas; std::nullopt: none.
 std::optional<PlanProblem> degree_problem(const Plan& plan);

@@ -37,12 +37,13 @@ seq 20000 >"$work/text"
 # How many iterations a job does depends on RUN.iterations when it starts: at first more than any machine does while all
 # that is to happen happens, and after that, when it was stopped and requeued, some more than it has done.
 endless=654321
-# elastic RUN ITERATIONS [MIN]: on MIN to two nodes, two unless given; its id in $id. The queue is looked at often, so that the test need not be long.
+# elastic RUN: an endless training on one or two nodes; its id in $id. The queue is looked at often, so that the test need
+# not be long.
 # The learning rate is low, so that rounding grows little in the many iterations that fast machines do.
 elastic() {
-  "$bin_dir/sailor-submit" plan.toml --run-directory "$1" --data numbers --iterations "$2" -t 10 --checkpoints "$1/kept" \
-    --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --learning-rate 0.00005 --elastic "${3:-2}-2" --export "$1.sbatch" || exit 1
-  echo "$2" >"$1.iterations"
+  "$bin_dir/sailor-submit" plan.toml --run-directory "$1" --data numbers --iterations "$endless" -t 10 --checkpoints "$1/kept" \
+    --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --learning-rate 0.00005 --elastic 1-2 --export "$1.sbatch" || exit 1
+  echo "$endless" >"$1.iterations"
   sed -i "s/ period=30$/ period=3/; s|$endless|\"\$(<$work/$1.iterations)\"|" "$1.sbatch"
   id=$(sbatch --parsable "$1.sbatch") || exit 1
   log=$work/$1/slurm-$id.out
@@ -89,7 +90,7 @@ stop_and_end() { # RUN
 
 trains_on_when_ranks_and_nodes_are_lost_and_come() {
   local rank iterations companion
-  elastic wild "$endless" 1
+  elastic wild
   before_long 60 trains_at 10
   rank=$(pgrep -f "sailor-train $work/wild/plan.toml" | tail -n 1) || return 1
   kill -KILL "$rank"
@@ -134,7 +135,7 @@ leaves_a_node_that_is_drained() {
   "$bin_dir/sailor-profile" layers --model tiny-gpt --micro-batches 1,2 --sequence-length 64 --time-budget 1 --store store >/dev/null || return 1
   # Links are not measured, but stated.
   { cat "$source_dir/slurm/sites/testcluster.toml" && printf '[check]\nsend_between_nodes_bytes_per_s = 1e9\nsend_within_node_bytes_per_s = 1e9\n'; } >site.toml
-  elastic drained "$endless" 1
+  elastic drained
   before_long 30 trains_at 5
   node=$(scontrol show hostnames "$(squeue -h -j "$id" -o %N)" | tail -n 1)
   "$bin_dir/sailor-plan" -p all --model tiny-gpt --global-batch 8 --sequence-length 64 --profile store --framework sailor --site ./site.toml \
