@@ -11,7 +11,7 @@ tests/threads.sh: data races in what has threads
 Usage: tests/threads.sh [TEST...]
 
 Builds (preset tsan) and runs the unit tests of the socket transport and control plane, recovery, checkpoints, streams of a
-device that is late, the CPU backend's threads and the planners' searches, or those named (unit_sockets). A quarter of an hour.
+device that is late, the CPU backend's threads and the planners' searches, or those named (unit_elastic). A quarter of an hour.
 
   -h, --help  this text
 
@@ -24,11 +24,11 @@ while (($#)); do
   case $1 in
     -h | --help) usage; exit 0 ;;
     unit_*) tests+=("$1") ;;
-    *) bad_usage "'$1' is no test, such as unit_sockets (see tests/threads.sh --help)" ;;
+    *) bad_usage "'$1' is no test, such as unit_elastic (see tests/threads.sh --help)" ;;
   esac
   shift
 done
-((${#tests[@]})) || tests=(unit_sockets unit_elastic unit_recovery unit_checkpoint unit_streams unit_runtime unit_core unit_artifact unit_simulator unit_large_search)
+((${#tests[@]})) || tests=(unit_elastic unit_recovery unit_checkpoint unit_streams unit_runtime unit_core unit_artifact unit_simulator unit_large_search)
 
 build_preset tsan help >/dev/null
 NINJA_STATUS='[%f/%t, %es] ' cmake --build "$sailor_root/build-tsan" --target "${tests[@]}"

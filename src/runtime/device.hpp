@@ -111,7 +111,7 @@ class Device : public MemorySource {
   // ---- Measuring
   /// Time from one recorded event to a later one; both must be done.
   [[nodiscard]] virtual Seconds elapsed(const Event& from, const Event& to) = 0;
-  /// When it returns, no cache of the device holds memory that an operation used before.
+  /// When it returns, no cache of the device holds a tensor.
   virtual void flush_caches() = 0;
   /// Current clock rate of the processor; 0 if the system does not say.
   [[nodiscard]] virtual double clock_hz() const = 0;

@@ -34,6 +34,11 @@ class MemoryPool {
   /// Maximum number of reserved bytes; 0: no limit.
   void set_limit(std::size_t bytes) { limit_ = bytes; }
   void give_back_free_segments();
+  /// Calls `use(address, bytes)` for all memory that the pool has from the system, in parts.
+  template <class Use>
+  void for_each_part(const Use& use) const {
+    for (const auto& [address, block] : blocks_) use(static_cast<const char*>(address), block.size);
+  }
 
  private:
   struct Block {

@@ -33,7 +33,7 @@
 
 namespace sailor::runtime::test {
 
-/// What the threads share. All members but `aborted` are guarded by `mutex`.
+/// What the threads share. All members but `aborted` and `done` are guarded by `mutex`.
 struct ThreadWorld {
   explicit ThreadWorld(int ranks) : aborted(static_cast<std::size_t>(ranks)) {}
 
@@ -48,14 +48,17 @@ struct ThreadWorld {
     std::vector<const void*> source;  ///< the same, of an all-to-all
     std::vector<SliceSizes> sizes;    ///< the same
     int arrived = 0;
-    bool done = false;
+    std::atomic<bool> done = false;
     bool broken = false;  ///< a rank has gone away while it was under way
   };
-  struct Message {
+  struct Transfer {
     std::size_t bytes = 0;
     const void* source = nullptr;  ///< null: a receive that waits for its send
     void* target = nullptr;        ///< null: a send that waits for its receive
-    bool done = false;
+  };
+  struct Message : Transfer {
+    explicit Message(const Transfer& transfer) : Transfer(transfer) {}
+    std::atomic<bool> done = false;
   };
   struct Group {
     std::vector<int> ranks;                                         ///< of the world
@@ -74,13 +77,13 @@ struct ThreadWorld {
 /// Operations of a communicator run one at a time, in the order in which they were made, as NCCL's do.
 struct Turns {
   std::int64_t made = 0;
-  std::int64_t done = 0;
+  std::atomic<std::int64_t> done = 0;
 };
 
 class ThreadOperation final : public HostOperation {
  public:
-  /// All are called with the world's mutex held: `begin` once, `done` until it is true, `withdraw` in the end, if
-  /// begun.
+  /// `begin` is called once, `done` until it is true; `withdraw` in the end, if it was begun and is not done. All but
+  /// `done` are called with the world's mutex held: streams that wait ask for it all the time.
   struct Steps {
     std::function<void()> begin;
     std::function<bool()> done;
@@ -95,19 +98,24 @@ class ThreadOperation final : public HostOperation {
         what_(std::move(what)),
         steps_(std::move(steps)) {}
   ~ThreadOperation() override {
+    if (!begun_ || ended_) return;
     const std::scoped_lock lock(world_->mutex);
-    if (begun_) steps_.withdraw();
+    steps_.withdraw();
   }
   ThreadOperation(const ThreadOperation&) = delete;
   ThreadOperation& operator=(const ThreadOperation&) = delete;
 
   bool advance() override {
-    const std::scoped_lock lock(world_->mutex);
     if (world_->aborted[static_cast<std::size_t>(rank_)])
       throw TransportError(TransportError::Cause::aborted, what_ + " was broken off");
     if (turns_->done < turn_) return false;
-    if (!std::exchange(begun_, true)) steps_.begin();
+    if (!begun_) {
+      const std::scoped_lock lock(world_->mutex);
+      begun_ = true;
+      steps_.begin();
+    }
     if (!steps_.done()) return false;
+    ended_ = true;
     turns_->done = turn_ + 1;
     return true;
   }
@@ -122,6 +130,7 @@ class ThreadOperation final : public HostOperation {
   std::string what_;
   Steps steps_;
   bool begun_ = false;
+  bool ended_ = false;
 };
 
 class ThreadGroup final : public HostGroup {
@@ -156,7 +165,7 @@ class ThreadGroup final : public HostGroup {
     return std::make_unique<ThreadOperation>(
         world_, turns_, world_rank(), fmt::format("collective (kind {}, {} values)", static_cast<int>(call), count),
         ThreadOperation::Steps{.begin = [=, this] { *collective = arrive(call, data, count, type, source, sizes); },
-                               .done = [collective] { return (*collective)->done; },
+                               .done = [collective] { return (*collective)->done.load(); },
                                .withdraw =
                                    [collective] {
                                      if (*collective != nullptr && !(*collective)->done) (*collective)->broken = true;
@@ -301,7 +310,7 @@ class ThreadChannel final : public HostChannel {
  private:
   inline static char nothing = 0;  // for transfers of 0 bytes from nowhere
 
-  std::unique_ptr<HostOperation> make(ThreadWorld::Message mine, const std::string& what) {
+  std::unique_ptr<HostOperation> make(ThreadWorld::Transfer mine, const std::string& what) {
     auto message = std::make_shared<std::shared_ptr<ThreadWorld::Message>>();
     auto& queue = [this]() -> std::deque<std::shared_ptr<ThreadWorld::Message>>& {
       const std::scoped_lock lock(world_->mutex);
@@ -310,7 +319,7 @@ class ThreadChannel final : public HostChannel {
     return std::make_unique<ThreadOperation>(
         world_, turns_, rank_, what,
         ThreadOperation::Steps{.begin = [=, this, &queue] { *message = meet(queue, mine, what); },
-                               .done = [message] { return (*message)->done; },
+                               .done = [message] { return (*message)->done.load(); },
                                .withdraw =
                                    [message, &queue] {
                                      if (*message != nullptr && !(*message)->done) std::erase(queue, *message);
@@ -318,7 +327,7 @@ class ThreadChannel final : public HostChannel {
   }
 
   std::shared_ptr<ThreadWorld::Message> meet(std::deque<std::shared_ptr<ThreadWorld::Message>>& queue,
-                                             const ThreadWorld::Message& mine, const std::string& what) {
+                                             const ThreadWorld::Transfer& mine, const std::string& what) {
     const bool sends = mine.source != nullptr;
     const auto other = std::find_if(queue.begin(), queue.end(), [&](const auto& message) {
       return (sends ? message->source : message->target) == nullptr;

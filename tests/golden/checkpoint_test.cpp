@@ -11,7 +11,7 @@
 #include "runtime/checkpoint/hugging_face.hpp"
 #include "tests/golden/golden.hpp"
 
-namespace sailor {
+namespace sailor::checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -127,4 +127,4 @@ TEST_F(CheckpointProgram, MistakesHaveTheirStatusAndAWayOut) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::checkpoint_test

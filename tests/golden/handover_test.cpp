@@ -6,7 +6,7 @@
 #include "core/files.hpp"
 #include "tests/golden/programs.hpp"
 
-namespace sailor {
+namespace sailor::handover_test {
 namespace {
 
 class HandoverPrograms : public testing::ProgramsTest {
@@ -69,4 +69,4 @@ TEST_F(HandoverPrograms, WhatTheFrameworkCannotRunIsRefused) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::handover_test

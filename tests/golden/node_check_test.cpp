@@ -5,7 +5,7 @@
 #include "preflight/node_check.hpp"
 #include "tests/golden/golden.hpp"
 
-namespace sailor::preflight {
+namespace sailor::preflight::node_check_test {
 namespace {
 
 TEST(NodeCheckTable, HasTheWorstFirstAndTheListToExcludeLast) {
@@ -56,4 +56,4 @@ TEST(NodeCheckTable, HasTheWorstFirstAndTheListToExcludeLast) {
 }
 
 }  // namespace
-}  // namespace sailor::preflight
+}  // namespace sailor::preflight::node_check_test

@@ -13,7 +13,7 @@
 #include "core/files.hpp"
 #include "tests/golden/programs.hpp"
 
-namespace sailor {
+namespace sailor::planning_test {
 namespace {
 
 using nlohmann::json;
@@ -621,4 +621,4 @@ TEST_F(Planning, MeasuredProfilesPredictWhatTheirGpusDid) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::planning_test

@@ -9,7 +9,7 @@
 #include "tests/fakes/round_numbers.hpp"
 #include "tests/golden/golden.hpp"
 
-namespace sailor {
+namespace sailor::profile_reports_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -151,4 +151,4 @@ TEST_F(ProfileReports, HelpOfTheCommands) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::profile_reports_test

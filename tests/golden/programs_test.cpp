@@ -12,7 +12,7 @@
 #include "tests/golden/golden.hpp"
 #include "tests/golden/programs.hpp"
 
-namespace sailor {
+namespace sailor::programs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -611,4 +611,4 @@ TEST_F(Programs, ClosedStdoutIsNoCrash) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::programs_test

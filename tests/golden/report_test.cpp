@@ -14,7 +14,7 @@
 #include "tests/golden/plans.hpp"
 #include "tests/golden/programs.hpp"
 
-namespace sailor::testing {
+namespace sailor::testing::report_test {
 namespace {
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
@@ -331,4 +331,4 @@ TEST_F(ReportInBrowser, LoadsNothingAndHasNoErrors) {
 }
 
 }  // namespace
-}  // namespace sailor::testing
+}  // namespace sailor::testing::report_test

@@ -18,7 +18,7 @@
 #include "tests/golden/golden.hpp"
 #include "tests/golden/plans.hpp"
 
-namespace sailor {
+namespace sailor::simulate_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -394,4 +394,4 @@ TEST_F(Simulate, MistakesAreNamedAndNothingIsWritten) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::simulate_test

@@ -12,7 +12,7 @@
 #include "slurm/site.hpp"
 #include "tests/golden/golden.hpp"
 
-namespace sailor::slurm {
+namespace sailor::slurm::slurm_test {
 namespace {
 
 using sailor::testing::matches_golden;
@@ -340,4 +340,4 @@ TEST(ClusterToml, OfWhatSlurmSaid) {
 }
 
 }  // namespace
-}  // namespace sailor::slurm
+}  // namespace sailor::slurm::slurm_test

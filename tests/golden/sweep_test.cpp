@@ -14,7 +14,7 @@
 #include "tests/golden/golden.hpp"
 #include "tests/golden/programs.hpp"
 
-namespace sailor::testing {
+namespace sailor::testing::sweep_test {
 namespace {
 
 constexpr const char* head = R"(schema_version = 1
@@ -229,4 +229,4 @@ TEST(CommandArrayScript, IsAsExpectedAndSoundForBash) {
 }
 
 }  // namespace
-}  // namespace sailor::testing
+}  // namespace sailor::testing::sweep_test

@@ -11,7 +11,7 @@
 #include "core/text.hpp"
 #include "tests/golden/programs.hpp"
 
-namespace sailor::testing {
+namespace sailor::testing::terminal_test {
 namespace {
 
 class OnTerminal : public ProgramsTest {
@@ -233,4 +233,4 @@ TEST_F(OnTerminal, CtrlCSaysHowToGoOnWatching) {
 }
 
 }  // namespace
-}  // namespace sailor::testing
+}  // namespace sailor::testing::terminal_test

@@ -12,7 +12,7 @@
 #include "core/process.hpp"
 #include "tests/golden/golden.hpp"
 
-namespace sailor {
+namespace sailor::training_programs_test {
 namespace {
 
 std::string help_of(std::vector<std::string> arguments) {
@@ -102,4 +102,4 @@ TEST(SailorData, PutsTheTokensOfTheTokenizerAroundDocuments) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::training_programs_test

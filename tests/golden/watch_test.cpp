@@ -15,7 +15,7 @@
 #include "core/process.hpp"
 #include "tests/golden/programs.hpp"
 
-namespace sailor {
+namespace sailor::watch_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -230,4 +230,4 @@ TEST_F(Watch, OptionsThatDoNotGoTogetherAreUsageErrors) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::watch_test

@@ -12,7 +12,7 @@
 #include "apps/stop_requests.hpp"
 #include "core/toml_reader.hpp"
 
-namespace sailor::apps {
+namespace sailor::apps::apps_test {
 namespace {
 
 struct SampleOptions : CommonOptions {
@@ -432,4 +432,4 @@ TEST(StopRequests, ASecondOneLaterThanFiveSecondsEndsTheProgram) {
 }
 
 }  // namespace
-}  // namespace sailor::apps
+}  // namespace sailor::apps::apps_test

@@ -14,7 +14,7 @@
 #include <rapidcheck/gtest.h>
 #endif
 
-namespace sailor::planner {
+namespace sailor::planner::artifact_test {
 namespace {
 
 using testing::cluster_of;
@@ -554,4 +554,4 @@ RC_GTEST_PROP(ArtifactProperty, TheSearchEqualsBruteForceOnSmallClusters, ()) {
 #endif
 
 }  // namespace
-}  // namespace sailor::planner
+}  // namespace sailor::planner::artifact_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sailor {
+namespace sailor::assert_off_test {
 namespace {
 
 TEST(Assertions, InReleaseBuildsTheConditionIsNotEvaluated) {
@@ -18,4 +18,4 @@ TEST(Assertions, InReleaseBuildsTheConditionIsNotEvaluated) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::assert_off_test

@@ -9,7 +9,7 @@
 
 #include <string>
 
-namespace sailor {
+namespace sailor::assert_test {
 namespace {
 
 TEST(Assertions, AFailedOneSaysWhatAndWhereAndEndsTheProgram) {
@@ -30,4 +30,4 @@ TEST(Assertions, TheMessageIsMadeOnlyWhenItIsShown) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::assert_test

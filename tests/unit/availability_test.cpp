@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sailor::planner {
+namespace sailor::planner::availability_test {
 namespace {
 
 GpuCatalogue catalogue() { return *GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml"); }
@@ -219,4 +219,4 @@ TEST(AvailabilityTrace, TheGainOfAChangeCountsTheTimeThatTheChangeTakes) {
 }
 
 }  // namespace
-}  // namespace sailor::planner
+}  // namespace sailor::planner::availability_test

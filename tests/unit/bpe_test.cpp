@@ -25,7 +25,7 @@
 #include "runtime/data/texts.hpp"
 #include "runtime/data/token_file_writer.hpp"
 
-namespace sailor::runtime {
+namespace sailor::runtime::bpe_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -472,4 +472,4 @@ TEST_F(TokenFiles, ABadLineIsNamed) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime
+}  // namespace sailor::runtime::bpe_test

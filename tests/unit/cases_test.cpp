@@ -12,7 +12,7 @@
 #include "plan/original_plan.hpp"
 #include "profile/run_file.hpp"
 
-namespace sailor::simulator {
+namespace sailor::simulator::cases_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -234,4 +234,4 @@ TEST(PublishedCases, AreThoseOfThePublishedFiles) {
 }
 
 }  // namespace
-}  // namespace sailor::simulator
+}  // namespace sailor::simulator::cases_test

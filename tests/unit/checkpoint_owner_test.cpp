@@ -15,7 +15,7 @@
 #include "core/files.hpp"
 #include "runtime/checkpoint/owner.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::checkpoint_owner_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -278,4 +278,4 @@ TEST(CheckpointOwnerFile, IsReadAsItWasWritten) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::checkpoint_owner_test

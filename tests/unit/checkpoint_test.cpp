@@ -23,7 +23,7 @@
 #include "runtime_models.hpp"
 #include "tests/fakes/thread_transport.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -725,7 +725,7 @@ TEST_P(TwoTrainings, LeaveACompleteCheckpointAtEveryMoment) {
   int without = 0;
   int damaged = 0;
   // On a busy machine the writers may be slower than so many looks, and so many looks slower than a test may be.
-  const auto usual = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+  const auto usual = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   const auto is_slow = [&] {
     return (seen.size() <= 3U || written_by[0] == 0 || written_by[1] == 0) && std::chrono::steady_clock::now() < latest;
@@ -862,4 +862,4 @@ TEST_F(Manifests, BytesThatNoTensorHasAreNoticed) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::checkpoint_test

@@ -4,7 +4,7 @@
 #include "cluster/node_filter.hpp"
 #include "core/files.hpp"
 
-namespace sailor {
+namespace sailor::cluster_test {
 namespace {
 
 const GpuCatalogue& catalogue() {
@@ -285,4 +285,4 @@ TEST(Cluster, BadFilesAreRefusedWithLineAndReason) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::cluster_test

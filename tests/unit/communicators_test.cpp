@@ -8,7 +8,7 @@
 #include "preflight/communicators.hpp"
 #include "tests/unit/trainer_runs.hpp"
 
-namespace sailor::preflight {
+namespace sailor::preflight::communicators_test {
 namespace {
 
 using namespace runtime::test;  // NOLINT(google-build-using-namespace): their plans and trainings
@@ -52,4 +52,4 @@ TEST(CountCommunicators, AddsUpThoseOfTheJob) {
 }
 
 }  // namespace
-}  // namespace sailor::preflight
+}  // namespace sailor::preflight::communicators_test

@@ -10,7 +10,7 @@
 #include "runtime/copy_layout.hpp"
 #include "trainer_runs.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::copy_layout_test {
 namespace {
 
 Plan two_stages(int pipelines = 1) { return plan_of({{12 / (2 * pipelines), 2, {{{{0, 3}}}, {{{3, 6}}}}, pipelines}}); }
@@ -96,4 +96,4 @@ TEST(CopyLayout, EveryElementIsSteppedOnTwoHostsOrCopiedOnceToAnotherOne) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::copy_layout_test

@@ -22,7 +22,7 @@
 #include "core/toml_reader.hpp"
 #include "core/units.hpp"
 
-namespace sailor {
+namespace sailor::core_test {
 namespace {
 
 std::string error_of(std::string_view text, void (*read)(const TomlTable&)) {
@@ -372,4 +372,4 @@ TEST(Errors, ExitStatusFollowsTheCode) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::core_test

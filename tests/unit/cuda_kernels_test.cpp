@@ -11,7 +11,7 @@
 #include "tests/fakes/cuda/fake_runtime.hpp"
 #include "tests/fakes/device_cases.hpp"
 
-namespace sailor::runtime {
+namespace sailor::runtime::cuda_kernels_test {
 namespace {
 
 using test::Bench;
@@ -126,4 +126,4 @@ TEST_F(CudaKernels, EveryBarrierIsNeeded) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime
+}  // namespace sailor::runtime::cuda_kernels_test

@@ -12,7 +12,7 @@
 #include "runtime/cuda/nccl_transport.hpp"
 #include "trainer_runs.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::cuda_training_test {
 namespace {
 
 TEST(CudaTraining, ModelsTrainToTheLossesOfTheCpu) {
@@ -116,4 +116,4 @@ TEST(CudaTraining, ARankThatAbortsLeavesTheOthersATimeoutAndUsableDevices) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::cuda_training_test

@@ -6,7 +6,7 @@
 
 #include "runtime/cuda/fused_attention.hpp"
 
-namespace sailor::runtime::cuda {
+namespace sailor::runtime::cuda::cudnn_attention_test {
 namespace {
 
 /// What cuDNN asks of a device, here of an H200.
@@ -62,4 +62,4 @@ TEST_F(CudnnAttention, LeavesToOurKernelsWhatItDoesNotTake) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::cuda
+}  // namespace sailor::runtime::cuda::cudnn_attention_test

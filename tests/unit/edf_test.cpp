@@ -7,7 +7,7 @@
 
 #include "slurm/edf.hpp"
 
-namespace sailor::slurm {
+namespace sailor::slurm::edf_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -74,4 +74,4 @@ TEST_F(EdfMounts, NeedAFileThatCanBeRead) {
 }
 
 }  // namespace
-}  // namespace sailor::slurm
+}  // namespace sailor::slurm::edf_test

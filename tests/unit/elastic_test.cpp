@@ -22,7 +22,7 @@
 #include "elastic/time_account.hpp"
 #include "runtime/sockets/member.hpp"
 
-namespace sailor::elastic {
+namespace sailor::elastic::elastic_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -592,4 +592,4 @@ TEST(Controller, SaysThatNobodyCame) {
 }
 
 }  // namespace
-}  // namespace sailor::elastic
+}  // namespace sailor::elastic::elastic_test

@@ -10,7 +10,7 @@
 #include "simulator/iteration.hpp"
 #include "tests/fakes/owned_pipeline.hpp"
 
-namespace sailor::simulator {
+namespace sailor::simulator::event_driven_test {
 namespace {
 
 using testing::OwnedPipeline;
@@ -326,4 +326,4 @@ TEST(Iteration, ShardedOptimizerScattersBeforeTheStepAndGathersAfterIt) {
 }
 
 }  // namespace
-}  // namespace sailor::simulator
+}  // namespace sailor::simulator::event_driven_test

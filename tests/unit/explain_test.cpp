@@ -5,7 +5,7 @@
 
 #include "planner/outline.hpp"
 
-namespace sailor::planner {
+namespace sailor::planner::explain_test {
 namespace {
 
 Stage stage(int first, int last, std::string gpu = "A100-40", int tensor_parallel = 4, std::string zone = "a") {
@@ -266,4 +266,4 @@ TEST(Outline, FoldsStagesZonesAndCounts) {
 }
 
 }  // namespace
-}  // namespace sailor::planner
+}  // namespace sailor::planner::explain_test

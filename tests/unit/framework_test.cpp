@@ -6,7 +6,7 @@
 
 #include "core/files.hpp"
 
-namespace sailor::simulator {
+namespace sailor::simulator::framework_test {
 namespace {
 
 const std::filesystem::path folder = SAILOR_SOURCE_DIR "/profiles/frameworks";
@@ -365,4 +365,4 @@ TEST(Framework, UnknownNameIsRefusedWithTheKnownOnes) {
 }
 
 }  // namespace
-}  // namespace sailor::simulator
+}  // namespace sailor::simulator::framework_test

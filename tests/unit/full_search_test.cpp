@@ -20,7 +20,7 @@
 #include "simulator/quick.hpp"
 #include "tests/fakes/random_worlds.hpp"
 
-namespace sailor {
+namespace sailor::full_search_test {
 namespace {
 
 using planner::Objective;
@@ -876,4 +876,4 @@ RC_GTEST_PROP(ShareBatch, EndsAsEarlyAsPossible, ()) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::full_search_test

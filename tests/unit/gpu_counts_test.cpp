@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace sailor {
+namespace sailor::gpu_counts_test {
 namespace {
 
 GpuCatalogue catalogue() {
@@ -66,4 +66,4 @@ TEST(GpuCounts, NameWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::gpu_counts_test

@@ -3,7 +3,7 @@
 
 #include "cluster/gpu_match.hpp"
 
-namespace sailor {
+namespace sailor::gpu_match_test {
 namespace {
 
 const GpuCatalogue& catalogue() {
@@ -118,4 +118,4 @@ TEST(GpuCatalogue, HasTheGpusOfToday) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::gpu_match_test

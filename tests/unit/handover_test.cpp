@@ -9,7 +9,7 @@
 
 #include "tests/golden/golden.hpp"
 
-namespace sailor::handover {
+namespace sailor::handover::handover_test {
 namespace {
 
 using sailor::testing::matches_golden;
@@ -461,4 +461,4 @@ TEST(Handover, MegatronNumbersRanksAsItsExpertGroupsDemand) {
 }
 
 }  // namespace
-}  // namespace sailor::handover
+}  // namespace sailor::handover::handover_test

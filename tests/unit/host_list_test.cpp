@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sailor {
+namespace sailor::host_list_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -32,4 +32,4 @@ TEST(HostList, RefusesWhatIsNoList) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::host_list_test

@@ -7,7 +7,7 @@
 
 #include "runtime/host_stream.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::host_stream_test {
 namespace {
 
 /// What a test sees and decides of one operation.
@@ -74,4 +74,4 @@ TEST_F(HostStreams, AnOperationWaitsForTheEventOfAnotherStream) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::host_stream_test

@@ -20,7 +20,7 @@
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime_models.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::hugging_face_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -437,4 +437,4 @@ model.save_pretrained(sys.argv[4])
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::hugging_face_test

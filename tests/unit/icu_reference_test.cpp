@@ -17,7 +17,7 @@
 #include "runtime/data/nfc.hpp"
 #include "runtime/data/pre_tokenizer.hpp"
 
-namespace sailor::runtime {
+namespace sailor::runtime::icu_reference_test {
 namespace {
 
 using Pieces = std::vector<std::string>;
@@ -289,4 +289,4 @@ TEST(IcuReference, NfcIsTheSameInPartsOfAnySize) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime
+}  // namespace sailor::runtime::icu_reference_test

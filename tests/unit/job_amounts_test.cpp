@@ -4,7 +4,7 @@
 
 #include "slurm/job_amounts.hpp"
 
-namespace sailor::slurm {
+namespace sailor::slurm::job_amounts_test {
 namespace {
 
 class JobAmounts : public ::testing::Test {
@@ -141,4 +141,4 @@ TEST_F(JobAmounts, AsksForTheMemoryOfCopiesOfAnElasticTraining) {
 }
 
 }  // namespace
-}  // namespace sailor::slurm
+}  // namespace sailor::slurm::job_amounts_test

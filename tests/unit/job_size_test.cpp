@@ -3,7 +3,7 @@
 
 #include "spank_plugin/job_size.hpp"
 
-namespace sailor::spank {
+namespace sailor::spank::job_size_test {
 namespace {
 
 /// "nodes tasks tasks_per_node gpus_per_node", - where it is not said.
@@ -58,4 +58,4 @@ TEST(JobSize, MustHoldThePlan) {
 }
 
 }  // namespace
-}  // namespace sailor::spank
+}  // namespace sailor::spank::job_size_test

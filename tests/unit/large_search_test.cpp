@@ -15,7 +15,7 @@
 #include "planner/stage_prices.hpp"
 #include "tests/fakes/published_profiles.hpp"
 
-namespace sailor::planner {
+namespace sailor::planner::large_search_test {
 namespace {
 
 using testing::cluster_of;
@@ -486,4 +486,4 @@ TEST(LargeSearch, NoSumIsQuickerThanTheLeast) {
 }
 
 }  // namespace
-}  // namespace sailor::planner
+}  // namespace sailor::planner::large_search_test

@@ -14,7 +14,7 @@
 #include "profile/estimate_accuracy.hpp"
 #include "tests/fakes/round_numbers.hpp"
 
-namespace sailor {
+namespace sailor::layer_costs_test {
 namespace {
 
 using sailor::testing::exactly;
@@ -686,4 +686,4 @@ RC_GTEST_PROP(EstimateProperties, WhatIsReadBetweenLiesBetween, ()) {
 #endif
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::layer_costs_test

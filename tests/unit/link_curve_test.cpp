@@ -11,7 +11,7 @@
 #include <rapidcheck/gtest.h>
 #endif
 
-namespace sailor {
+namespace sailor::link_curve_test {
 namespace {
 
 /// 1 KiB, 2 KiB, ... 1 GiB.
@@ -204,4 +204,4 @@ RC_GTEST_PROP(LinkCurveFitProperty, TimeNeverFallsWithTheMessage, ()) {
 #endif
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::link_curve_test

@@ -8,7 +8,7 @@
 
 #include "profiler/link_profiler.hpp"
 
-namespace sailor {
+namespace sailor::link_plan_test {
 namespace {
 
 using profiler::LinkGroup;
@@ -164,4 +164,4 @@ TEST(LinkFits, AreMadeForKeysWithThreeSizes) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::link_plan_test

@@ -7,7 +7,7 @@
 #include "model/hugging_face_config.hpp"
 #include "model/model.hpp"
 
-namespace sailor {
+namespace sailor::model_test {
 namespace {
 
 const std::filesystem::path models_folder = SAILOR_SOURCE_DIR "/profiles/models";
@@ -242,4 +242,4 @@ TEST(Model, BadFilesAreRefusedWithLineAndReason) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::model_test

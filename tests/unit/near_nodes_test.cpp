@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sailor::slurm {
+namespace sailor::slurm::near_nodes_test {
 namespace {
 
 class NearNodesOfAJob : public ::testing::Test {
@@ -67,4 +67,4 @@ TEST_F(NearNodesOfAJob, AreAnyWhereThereIsOneLeafOrNoneIsKnown) {
 }
 
 }  // namespace
-}  // namespace sailor::slurm
+}  // namespace sailor::slurm::near_nodes_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sailor {
+namespace sailor::node_changes_test {
 namespace {
 
 Cluster two_types() {
@@ -59,4 +59,4 @@ TEST(NodeChanges, NodesWithoutNamesAreCounted) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::node_changes_test

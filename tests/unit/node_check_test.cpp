@@ -20,7 +20,7 @@
 #include "preflight/nvml.hpp"
 #include "preflight/write_test.hpp"
 
-namespace sailor::preflight {
+namespace sailor::preflight::node_check_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -1134,4 +1134,4 @@ TEST(Libraries, ThatAreNotThereAreNoError) {
 }
 
 }  // namespace
-}  // namespace sailor::preflight
+}  // namespace sailor::preflight::node_check_test

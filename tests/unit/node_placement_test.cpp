@@ -12,7 +12,7 @@
 #include <rapidcheck/gtest.h>
 #endif
 
-namespace sailor {
+namespace sailor::node_placement_test {
 
 namespace {
 
@@ -257,4 +257,4 @@ RC_GTEST_PROP(NodePlacement, PutsTogetherWhatTheSimulatorAssumesTogether, ()) {
 
 #endif
 
-}  // namespace sailor
+}  // namespace sailor::node_placement_test

@@ -14,7 +14,7 @@
 #include <rapidcheck/gtest.h>
 #endif
 
-namespace sailor {
+namespace sailor::original_plan_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -290,4 +290,4 @@ TEST(OriginalPlan, PublishedRunsAreRead) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::original_plan_test

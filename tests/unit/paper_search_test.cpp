@@ -17,7 +17,7 @@
 #include "simulator/quick.hpp"
 #include "tests/fakes/round_numbers.hpp"
 
-namespace sailor::planner {
+namespace sailor::planner::paper_search_test {
 namespace {
 
 constexpr std::size_t max_plans = 20'000;  // of an instance; larger ones are left out
@@ -430,5 +430,5 @@ TEST(PaperSearch, MoreDevicesAreNeverWorse) {
 }
 
 }  // namespace
-}  // namespace sailor::planner
+}  // namespace sailor::planner::paper_search_test
 #endif

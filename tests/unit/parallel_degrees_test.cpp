@@ -15,7 +15,7 @@
 #include "simulator/quick.hpp"
 #include "tests/fakes/simulator_world.hpp"
 
-namespace sailor {
+namespace sailor::parallel_degrees_test {
 namespace {
 
 using testing::World;
@@ -516,4 +516,4 @@ TEST(ParallelDegrees, PinsThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::parallel_degrees_test

@@ -10,7 +10,7 @@
 #include "plan/placement.hpp"
 #include "plan/plan.hpp"
 
-namespace sailor {
+namespace sailor::plan_test {
 namespace {
 
 // Two pipelines of 2 stages and one of a single stage that takes more micro-batches: 2·3 + 1·2 = 8 of 2 sequences.
@@ -553,4 +553,4 @@ TEST(Plan, ExpertParallelGroupsAreConsecutiveSharersOfAStage) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::plan_test

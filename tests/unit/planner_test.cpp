@@ -13,7 +13,7 @@
 #include "planner/stage_prices.hpp"
 #include "tests/fakes/simulator_world.hpp"
 
-namespace sailor {
+namespace sailor::planner_test {
 namespace {
 
 using testing::World;
@@ -429,4 +429,4 @@ TEST(Planner, WhatNoPlanReachesIsComparedWithTheBestWithoutTheLimit) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::planner_test

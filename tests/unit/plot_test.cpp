@@ -14,7 +14,7 @@
 #include "core/files.hpp"
 #include "core/process.hpp"
 
-namespace sailor::reports {
+namespace sailor::reports::plot_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -166,4 +166,4 @@ TEST_F(Pictures, WhatCannotBeDrawnSaysWhy) {
 }
 
 }  // namespace
-}  // namespace sailor::reports
+}  // namespace sailor::reports::plot_test

@@ -11,7 +11,7 @@
 #include "preflight/system.hpp"
 #include "slurm/words.hpp"
 
-namespace sailor::preflight {
+namespace sailor::preflight::preflight_test {
 namespace {
 
 constexpr std::int64_t now = 1'700'000'000;
@@ -986,4 +986,4 @@ TEST(System, FindsTheFolderAboveACheckpointFolderThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace sailor::preflight
+}  // namespace sailor::preflight::preflight_test

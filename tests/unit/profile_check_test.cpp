@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace sailor {
+namespace sailor::profile_check_test {
 namespace {
 
 TimeStatistics steady(double seconds) {
@@ -296,4 +296,4 @@ TEST(ProfileCheck, FailuresStandFirst) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::profile_check_test

@@ -7,7 +7,7 @@
 
 #include "tests/fakes/round_numbers.hpp"
 
-namespace sailor {
+namespace sailor::profile_diff_test {
 namespace {
 
 TimeStatistics between(double low, double median, double high) {
@@ -112,4 +112,4 @@ TEST(ProfileDiff, ZeroOnOneSideIsInfinite) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::profile_diff_test

@@ -12,7 +12,7 @@
 
 #include "tests/unit/profile_samples.hpp"
 
-namespace sailor {
+namespace sailor::profile_durability_test {
 namespace {
 
 using ProfileDurability = ProfileStore;
@@ -189,4 +189,4 @@ TEST_F(ProfileDurability, LocksOfOtherProcessesDoNotStopReaders) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::profile_durability_test

@@ -10,7 +10,7 @@
 #include <rapidcheck/gtest.h>
 #endif
 
-namespace sailor {
+namespace sailor::profile_lookup_test {
 namespace {
 
 LinkEnd end(const std::string& gpu) { return {.gpu = gpu}; }
@@ -280,4 +280,4 @@ RC_GTEST_PROP(ProfileLookup, LongerMessagesNeverTakeLess, ()) {
 #endif
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::profile_lookup_test

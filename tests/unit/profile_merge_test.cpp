@@ -12,7 +12,7 @@
 #include "profile/text.hpp"
 #include "tests/unit/profile_samples.hpp"
 
-namespace sailor {
+namespace sailor::profile_merge_test {
 namespace {
 
 using ProfileMerge = ProfileStore;
@@ -253,4 +253,4 @@ TEST_F(ProfileMerge, TemporaryFilesAreStaleAfterADayUnlessTheirWriterLives) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::profile_merge_test

@@ -17,7 +17,7 @@
 extern "C" const char* __lsan_default_suppressions();                            // NOLINT
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }  // NOLINT
 
-namespace sailor {
+namespace sailor::profile_store_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -526,4 +526,4 @@ RC_GTEST_FIXTURE_PROP(ProfileStore, AnyProfileReadsBack, ()) {
 #endif
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::profile_store_test

@@ -24,7 +24,7 @@
 #include <rapidcheck/gtest.h>
 #endif
 
-namespace sailor {
+namespace sailor::profile_text_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -497,4 +497,4 @@ TEST(PublishedFigures, AreThoseOfThePublishedFiles) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::profile_text_test

@@ -8,7 +8,7 @@
 #include "runtime/process_memory.hpp"
 #include "runtime/tensor.hpp"
 
-namespace sailor::profiler {
+namespace sailor::profiler::profiler_test {
 namespace {
 
 using runtime::OutOfMemoryError;
@@ -211,4 +211,4 @@ TEST(LayerBatch, StopsWhenAsked) {
 }
 
 }  // namespace
-}  // namespace sailor::profiler
+}  // namespace sailor::profiler::profiler_test

@@ -5,7 +5,7 @@
 #ifdef SAILOR_HAVE_RAPIDCHECK
 #include "tests/fakes/random_plans.hpp"
 
-namespace sailor::simulator {
+namespace sailor::simulator::quick_test {
 namespace {
 
 using testing::RandomWorld;
@@ -92,5 +92,5 @@ TEST(QuickSimulator, MoreCopiesOfAPipelineTakeAsLongApartFromTheirReductions) {
 }
 
 }  // namespace
-}  // namespace sailor::simulator
+}  // namespace sailor::simulator::quick_test
 #endif

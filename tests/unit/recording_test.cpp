@@ -19,7 +19,7 @@
 #include "runtime/timeline.hpp"
 #include "tests/fakes/thread_transport.hpp"
 
-namespace sailor {
+namespace sailor::recording_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -291,4 +291,4 @@ TEST(CheckpointData, OneFileIsOneHoweverItIsNamed) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::recording_test

@@ -21,7 +21,7 @@
 #include <zlib.h>
 #endif
 
-namespace sailor::traces {
+namespace sailor::traces::recordings_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -628,4 +628,4 @@ TEST_F(Recordings, SaysWhatAnExportLacks) {
 #endif
 
 }  // namespace
-}  // namespace sailor::traces
+}  // namespace sailor::traces::recordings_test

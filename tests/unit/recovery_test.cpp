@@ -11,7 +11,7 @@
 #include "runtime/recovery.hpp"
 #include "tests/fakes/delayed_device.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::recovery_test {
 namespace {
 
 TEST(Recovery, EveryPlanGoesOnBitByBitFromTheStateOfAnother) {
@@ -219,4 +219,4 @@ TEST(Recovery, RanksThatHaveNotHeardOfTheTotalsMakeUpForTheUpdate) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::recovery_test

@@ -16,7 +16,7 @@
 #include "plan/plan.hpp"
 #include "slurm/site.hpp"
 
-namespace sailor::apps {
+namespace sailor::apps::reference_test {
 namespace {
 
 const FileFormat& format_named(const std::string& name) {
@@ -130,4 +130,4 @@ TEST(Reference, HelpListsWhatEachExitStatusMeans) {
 }
 
 }  // namespace
-}  // namespace sailor::apps
+}  // namespace sailor::apps::reference_test

@@ -6,7 +6,7 @@
 #include "runtime/rehearsal/rehearsal_transport.hpp"
 #include "runtime/tensor.hpp"
 
-namespace sailor::runtime {
+namespace sailor::runtime::rehearsal_test {
 namespace {
 
 using test::run_ranks;
@@ -292,4 +292,4 @@ TEST(Rehearsal, TheDeviceHasMoreMemoryInNameThanThisMachine) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime
+}  // namespace sailor::runtime::rehearsal_test

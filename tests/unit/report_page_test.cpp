@@ -16,7 +16,7 @@
 #include "reports/page/plan_picture.hpp"
 #include "reports/page/plot_svg.hpp"
 
-namespace sailor::reports {
+namespace sailor::reports::report_page_test {
 namespace {
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
@@ -175,4 +175,4 @@ TEST(TraceReader, ReadsTheFirstRankOfEveryStage) {
 }
 
 }  // namespace
-}  // namespace sailor::reports
+}  // namespace sailor::reports::report_page_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sailor::planner {
+namespace sailor::planner::restricted_master_test {
 namespace {
 
 /// Four devices of one pool and two of another. Pipelines of one device of the first get through 3 sequences, those of
@@ -67,4 +67,4 @@ TEST(RestrictedMaster, DoesNotTakeResourcesAfterTheFirstPipeline) {
 #endif
 
 }  // namespace
-}  // namespace sailor::planner
+}  // namespace sailor::planner::restricted_master_test

@@ -9,7 +9,7 @@
 #include "profile/table.hpp"
 #include "tests/unit/profile_samples.hpp"
 
-namespace sailor {
+namespace sailor::run_file_test {
 namespace {
 
 using RunFile = ProfileStore;
@@ -174,4 +174,4 @@ TEST_F(RunFile, RunFileIsNoProfileAndTheOtherWayRound) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::run_file_test

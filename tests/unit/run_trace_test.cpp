@@ -15,7 +15,7 @@
 
 #include "elastic/folder.hpp"
 
-namespace sailor::elastic {
+namespace sailor::elastic::run_trace_test {
 namespace {
 
 using nlohmann::json;
@@ -258,4 +258,4 @@ TEST(RunTrace, OfARecordedTrainingAgreesWithItsEvents) {
 }
 
 }  // namespace
-}  // namespace sailor::elastic
+}  // namespace sailor::elastic::run_trace_test

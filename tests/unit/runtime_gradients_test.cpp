@@ -7,7 +7,7 @@
 #include "core/toml_reader.hpp"
 #include "runtime_models.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::runtime_gradients_test {
 namespace {
 
 double norm_of(const float* values, std::int64_t count) {
@@ -146,4 +146,4 @@ TEST(RuntimeGradients, ATiedHeadWithItsOwnCopySplitsTheGradientOfTheEmbedding) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::runtime_gradients_test

@@ -15,7 +15,7 @@
 #include "runtime/parameters.hpp"
 #include "stream_operations.hpp"
 
-namespace sailor::runtime {
+namespace sailor::runtime::runtime_kernels_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -522,4 +522,4 @@ TEST_F(MemoryPoolTest, GivesUnusedSegmentsBackBeforeItFails) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime
+}  // namespace sailor::runtime::runtime_kernels_test

@@ -15,7 +15,7 @@
 #include "stream_operations.hpp"
 #include "tests/fakes/thread_transport.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::runtime_reduced_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -562,4 +562,4 @@ TEST(Bfloat16Sums, AreRoundedTwoByTwo) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::runtime_reduced_test

@@ -10,7 +10,7 @@
 #include "../fakes/transport_checks.hpp"
 #include "runtime_models.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::runtime_tensor_parallel_test {
 namespace {
 
 double norm_of(const Parameter& parameter) {
@@ -222,4 +222,4 @@ TEST(RuntimeDeclaredLayers, SayWhatDegreeCannotDivideThem) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::runtime_tensor_parallel_test

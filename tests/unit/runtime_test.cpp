@@ -22,7 +22,7 @@
 #include "runtime_models.hpp"
 #include "simulator/framework.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::runtime_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -515,4 +515,4 @@ TEST_F(RuntimeData, AFailedWriteLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::runtime_test

@@ -12,7 +12,7 @@
 #include "runtime_models.hpp"
 #include "stream_operations.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::runtime_threads_test {
 namespace {
 
 struct Outcome {
@@ -110,4 +110,4 @@ TEST(CpuThreads, AreThoseOfOpenMpOnTheCoresThereAre) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::runtime_threads_test

@@ -8,7 +8,7 @@
 
 #include "plan/schedule.hpp"
 
-namespace sailor {
+namespace sailor::schedule_test {
 namespace {
 
 std::string spelled(const std::vector<ScheduleStep>& steps) {
@@ -95,4 +95,4 @@ TEST(PlanSchedule, InterleavedKeepsMoreInFlight) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::schedule_test

@@ -9,7 +9,7 @@
 #include "simulator/simulator.hpp"
 #include "tests/fakes/simulator_world.hpp"
 
-namespace sailor {
+namespace sailor::simulator_inputs_test {
 namespace {
 
 using testing::World;
@@ -239,4 +239,4 @@ TEST(Simulator, AdviceOnMicroBatchesNamesThePipelineWhereTheyDiffer) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::simulator_inputs_test

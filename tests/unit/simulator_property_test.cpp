@@ -13,7 +13,7 @@
 #include "tests/fakes/owned_pipeline.hpp"
 #include "tests/fakes/random_plans.hpp"
 
-namespace sailor::simulator {
+namespace sailor::simulator::simulator_property_test {
 namespace {
 
 using testing::OwnedPipeline;
@@ -370,6 +370,6 @@ RC_GTEST_PROP(QuickSimulatorProperty, SaysWhatSimulateSaysWhateverItWasAskedBefo
 }
 
 }  // namespace
-}  // namespace sailor::simulator
+}  // namespace sailor::simulator::simulator_property_test
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "tests/fakes/simulator_world.hpp"
 
-namespace sailor {
+namespace sailor::simulator_test {
 namespace {
 
 using testing::exactly;
@@ -772,4 +772,4 @@ TEST(Simulator, AReductionIsAsSlowAsOnItsBusiestNode) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::simulator_test

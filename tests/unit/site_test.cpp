@@ -7,7 +7,7 @@
 #include "slurm/constraint.hpp"
 #include "slurm/site.hpp"
 
-namespace sailor::slurm {
+namespace sailor::slurm::site_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -392,4 +392,4 @@ TEST(Sites, ClaridenIsStartedAsCscsWants) {
 }
 
 }  // namespace
-}  // namespace sailor::slurm
+}  // namespace sailor::slurm::site_test

@@ -11,7 +11,7 @@
 #include "slurm/node_records.hpp"
 #include "slurm/topology.hpp"
 
-namespace sailor::slurm {
+namespace sailor::slurm::slurm_records_test {
 namespace {
 
 GpuCatalogue catalogue() { return GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value(); }
@@ -431,4 +431,4 @@ TEST(Accounting, RefusesWhatItCannotRead) {
 }
 
 }  // namespace
-}  // namespace sailor::slurm
+}  // namespace sailor::slurm::slurm_records_test

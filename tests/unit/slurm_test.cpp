@@ -24,7 +24,7 @@
 #include "slurm/sbatch.hpp"
 #include "slurm/words.hpp"
 
-namespace sailor::slurm {
+namespace sailor::slurm::slurm_test {
 namespace {
 
 using ::testing::Test;
@@ -1005,4 +1005,4 @@ TEST(LastLines, AreTheLastOnes) {
 }
 
 }  // namespace
-}  // namespace sailor::slurm
+}  // namespace sailor::slurm::slurm_test

@@ -16,7 +16,7 @@
 #include "runtime/sockets/socket_transport.hpp"
 #include "socket_ranks.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::sockets_test {
 namespace {
 
 /// Runs `body` as so many members, each in a thread.
@@ -447,4 +447,4 @@ TEST(Sockets, AMemberThatDoesNotLeaveABrokenEpochIsDismissed) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::sockets_test

@@ -14,7 +14,7 @@
 #include "fakes/spank_host.hpp"
 #include "slurm/task_role.hpp"
 
-namespace sailor {
+namespace sailor::spank_plugin_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -706,4 +706,4 @@ TEST_F(SpankPlugin, LetsNothingOutOfItsHooks) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::spank_plugin_test

@@ -11,7 +11,7 @@
 #include "tests/fakes/counted_transport.hpp"
 #include "tests/fakes/delayed_device.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::state_copies_test {
 namespace {
 
 // ---- What goes over the transport
@@ -342,4 +342,4 @@ TEST(StateCopies, SurviveALossWhileARecoveryEnds) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::state_copies_test

@@ -7,7 +7,7 @@
 #include <functional>
 #include <random>
 
-namespace sailor {
+namespace sailor::statistics_test {
 namespace {
 
 using Batches = std::vector<std::vector<double>>;
@@ -116,4 +116,4 @@ TEST(Statistics, StudentsQuantilesAreThoseOfTables) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::statistics_test

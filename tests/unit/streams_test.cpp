@@ -11,7 +11,7 @@
 #include "tests/fakes/timed_device.hpp"
 #include "trainer_runs.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::streams_test {
 namespace {
 
 constexpr int iterations = 3;
@@ -169,4 +169,4 @@ TEST(Streams, EveryWaitIsNeeded) {
 #endif
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::streams_test

@@ -12,7 +12,7 @@
 #include "runtime/recovery.hpp"
 #include "socket_ranks.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::survival_test {
 namespace {
 
 constexpr int iterations = 40;
@@ -289,4 +289,4 @@ TEST(Recovery, TrainingGoesOnFromDiskWhenBothHoldersAreKilled) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::survival_test

@@ -10,7 +10,7 @@
 #include "profile/run_file.hpp"
 #include "profile/sweep_file.hpp"
 
-namespace sailor::apps::sweep {
+namespace sailor::apps::sweep::sweep_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -289,4 +289,4 @@ TEST(SweepFile, AsCsvQuotesTextsAndMarksWhatWasMeasured) {
 }
 
 }  // namespace
-}  // namespace sailor::apps::sweep
+}  // namespace sailor::apps::sweep::sweep_test

@@ -3,7 +3,7 @@
 
 #include "tests/fakes/simulator_world.hpp"
 
-namespace sailor {
+namespace sailor::switches_test {
 namespace {
 
 using testing::World;
@@ -109,4 +109,4 @@ TEST_F(Switches, KeepAPlanAtOneOfThemWhereThatIsFaster) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::switches_test

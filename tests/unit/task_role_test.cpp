@@ -7,7 +7,7 @@
 
 #include "core/affinity.hpp"
 
-namespace sailor::slurm {
+namespace sailor::slurm::task_role_test {
 
 namespace {
 
@@ -406,4 +406,4 @@ TEST(TaskRoleCores, OfThisProcessAreThoseOfTheSystem) {
   EXPECT_FALSE(bind_to_cores({}));
 }
 
-}  // namespace sailor::slurm
+}  // namespace sailor::slurm::task_role_test

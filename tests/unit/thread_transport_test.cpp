@@ -5,7 +5,7 @@
 
 #include "../fakes/transport_checks.hpp"
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::thread_transport_test {
 namespace {
 
 TEST(ThreadTransport, CollectivesAndMessagesDoWhatTheySay) {
@@ -97,4 +97,4 @@ TEST(ThreadTransport, RanksThatCallDifferentThingsFail) {
 }
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::thread_transport_test

@@ -16,7 +16,7 @@
 
 #include "core/files.hpp"
 
-namespace sailor {
+namespace sailor::trace_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -288,4 +288,4 @@ TEST(Trace, IsWrittenWholeOrNotAtAll) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::trace_test

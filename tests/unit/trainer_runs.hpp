@@ -189,10 +189,10 @@ inline Outcome train(const Plan& plan, const Model& model, const RunSettings& se
 using Named = std::pair<const char*, Plan>;
 
 /// Every n-th plan, others for another `which`; all with SAILOR_LONG=1 (tests/long.sh). n is `usual`; under the
-/// sanitizers, where each takes ten times as long, 4.
+/// sanitizers, where each takes ten times as long, 12.
 inline std::vector<Named> share_of(const std::vector<Named>& plans, int which, int usual) {
 #ifdef __SANITIZE_ADDRESS__
-  usual = 4;
+  usual = 12;
 #endif
   if (std::getenv("SAILOR_LONG") != nullptr) usual = 1;
   std::vector<Named> chosen;

@@ -24,7 +24,7 @@ void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }  // 
 
 }  // namespace sailor
 
-namespace sailor::runtime::test {
+namespace sailor::runtime::test::trainer_test {
 namespace {
 
 /// Elements of the biases of keys, whose gradient is zero but for rounding, which AdamW blows up.
@@ -411,4 +411,4 @@ RC_GTEST_PROP(RuntimeTrainer, RandomPlansTrainAlike, ()) {
 #endif
 
 }  // namespace
-}  // namespace sailor::runtime::test
+}  // namespace sailor::runtime::test::trainer_test

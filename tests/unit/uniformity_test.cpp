@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sailor {
+namespace sailor::uniformity_test {
 namespace {
 
 constexpr Uniformity all{.pipelines_alike = true, .one_tensor_parallel = true, .one_recompute = true};
@@ -77,4 +77,4 @@ TEST(Uniformity, OnlyWhatIsWantedHasToBeEqual) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::uniformity_test

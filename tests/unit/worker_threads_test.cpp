@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace sailor {
+namespace sailor::worker_threads_test {
 namespace {
 
 TEST(WorkerThreads, EveryPieceIsDoneOnce) {
@@ -113,4 +113,4 @@ TEST(WorkerThreads, TheFirstFailureIsThrownWhenAllHaveEnded) {
 }
 
 }  // namespace
-}  // namespace sailor
+}  // namespace sailor::worker_threads_test

@@ -3,6 +3,9 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
 
 #include <chrono>
 #include <cstdint>
@@ -23,6 +26,23 @@ char* openblas_get_config() __attribute__((weak));
 namespace sailor::runtime {
 
 namespace {
+
+constexpr std::size_t cache_line = 64;
+
+// Instructions that write lines back to memory and drop them from all caches.
+#if defined(__x86_64__)
+#define SAILOR_FLUSHES_LINES
+void flush_lines(const char* memory, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += cache_line) _mm_clflush(memory + at);
+}
+void end_flush() { _mm_mfence(); }
+#elif defined(__aarch64__)
+#define SAILOR_FLUSHES_LINES
+void flush_lines(const char* memory, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += cache_line) asm volatile("dc civac, %0" : : "r"(memory + at) : "memory");
+}
+void end_flush() { asm volatile("dsb sy" : : : "memory"); }
+#endif
 
 class CpuDevice final : public Device {
  public:
@@ -74,9 +94,17 @@ class CpuDevice final : public Device {
     return Seconds(time.count());
   }
   void flush_caches() override {
+#ifdef SAILOR_FLUSHES_LINES
+    // Line by line, where tensors are few beside the caches (which may be hundreds of MiB).
+    if (pool_.use().reserved < Bytes(static_cast<double>(cpu::last_level_cache()) / 8)) {
+      pool_.for_each_part(flush_lines);
+      end_flush();
+      return;
+    }
+#endif
     // Twice the cache, as its replacement policy may keep some old lines. Not from the pool: it is not a tensor.
     if (flush_buffer_.empty()) flush_buffer_.resize(2 * cpu::last_level_cache() / sizeof(std::uint64_t));
-    for (std::size_t i = 0; i < flush_buffer_.size(); ++i) flush_buffer_[i] += i;
+    for (std::size_t i = 0; i < flush_buffer_.size(); i += cache_line / sizeof(std::uint64_t)) ++flush_buffer_[i];
   }
   double clock_hz() const override { return cpu::clock_hz(); }
 

@@ -13,7 +13,7 @@
 #include "planner/baselines/baseline.hpp"
 #include "tests/fakes/published_profiles.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::aceso_test {
 namespace {
 
 using aceso_detail::AcesoStage;
@@ -305,4 +305,4 @@ TEST(Aceso, EndsWhenItsTimeIsUp) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::aceso_test

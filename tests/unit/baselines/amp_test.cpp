@@ -5,7 +5,7 @@
 
 #include "tests/unit/baselines/homogeneous_cases.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::amp_test {
 namespace {
 
 TEST(Amp, FindsThePlansOfTheArtifact) {
@@ -81,4 +81,4 @@ TEST(Amp, StopsWhenTheTimeIsOver) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::amp_test

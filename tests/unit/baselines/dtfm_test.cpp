@@ -15,7 +15,7 @@
 #include "planner/baselines/dtfm_search.hpp"
 #include "tests/fakes/published_profiles.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::dtfm_test {
 namespace {
 
 using testing::published;
@@ -251,4 +251,4 @@ TEST(Dtfm, CyclesKeepTheSizesOfStages) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::dtfm_test

@@ -15,7 +15,7 @@
 #include <rapidcheck/gtest.h>
 #endif
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::evaluator_test {
 namespace {
 
 using testing::published;
@@ -366,4 +366,4 @@ RC_GTEST_PROP(ListEvaluatorProperty, EqualsTheEvaluatorOfPlansAndComesBackFromTh
 #endif
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::evaluator_test

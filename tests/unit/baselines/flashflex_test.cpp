@@ -9,7 +9,7 @@
 #include "tests/fakes/published_profiles.hpp"
 #include "tests/unit/baselines/gh200_runs.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::flashflex_test {
 namespace {
 
 const std::string first_zone = "us-central1-a";
@@ -186,4 +186,4 @@ TEST(FlashFlex, SaysWhichDevicesItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::flashflex_test

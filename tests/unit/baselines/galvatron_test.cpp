@@ -6,7 +6,7 @@
 #include "planner/baselines/galvatron_costs.hpp"
 #include "tests/unit/baselines/homogeneous_cases.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::galvatron_test {
 namespace {
 
 using galvatron_detail::galvatron_profile;
@@ -136,4 +136,4 @@ TEST(Galvatron, DoesNotPlanAnotherBatchUnlessFaultsAreKept) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::galvatron_test

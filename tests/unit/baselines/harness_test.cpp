@@ -13,7 +13,7 @@
 #include "simulator/framework.hpp"
 #include "tests/fakes/published_profiles.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::harness_test {
 namespace {
 
 using testing::published;
@@ -353,4 +353,4 @@ TEST_F(Harness, ListsComeBackFromTheArtifactsJson) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::harness_test

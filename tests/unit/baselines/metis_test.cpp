@@ -12,7 +12,7 @@
 #include "tests/fakes/published_profiles.hpp"
 #include "tests/unit/baselines/gh200_runs.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::metis_test {
 namespace {
 
 const std::string zone_a = "us-central1-a";
@@ -238,4 +238,4 @@ TEST(MetisBalancer, MovesLoadFromStagesWithoutMemory) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::metis_test

@@ -14,7 +14,7 @@
 #include "planner/baselines/oobleck_templates.hpp"
 #include "tests/fakes/published_profiles.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::originals_test {
 namespace {
 
 using testing::published;
@@ -402,4 +402,4 @@ TEST(Oobleck, NeedsNodesToLose) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::originals_test

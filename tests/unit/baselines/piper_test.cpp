@@ -7,7 +7,7 @@
 
 #include "tests/unit/baselines/homogeneous_cases.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::piper_test {
 namespace {
 
 using StageShape = std::pair<int, int>;  // layers, replicas
@@ -147,4 +147,4 @@ TEST(Piper, RefusesAPlanOfSeveralPipelinesOrGpuTypes) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::piper_test

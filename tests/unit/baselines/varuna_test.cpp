@@ -8,7 +8,7 @@
 #include "planner/baselines/varuna_simulator.hpp"
 #include "tests/unit/baselines/homogeneous_cases.hpp"
 
-namespace sailor::planner::baselines {
+namespace sailor::planner::baselines::varuna_test {
 namespace {
 
 using varuna_detail::GlibcRandom;
@@ -135,4 +135,4 @@ TEST(Varuna, ProposesANodeAsOneTensorParallelGroupUnlessFaultsAreKept) {
 }
 
 }  // namespace
-}  // namespace sailor::planner::baselines
+}  // namespace sailor::planner::baselines::varuna_test
