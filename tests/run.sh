@@ -188,7 +188,7 @@ else
   check "compiles for aarch64" build_beside aarch64 all "${options[@]}"
   step "Checking the format of the code, and what changed with clang-tidy"
   check "clang-format would change nothing, clang-tidy has nothing to say of what changed" \
-    "$sailor_root/tests/lint.sh" --changed --seconds 80
+    "$sailor_root/tests/lint.sh" --changed --seconds 45
   step "Checking the scripts"
   mapfile -t scripts < <(find "$sailor_root" -name 'build*' -prune -o -name '*.sh' -print)
   check "shellcheck finds nothing" shellcheck -x -P "SCRIPTDIR:$sailor_root" "${scripts[@]}" \
