@@ -47,7 +47,7 @@ elastic() {
     --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --learning-rate 0.00005 --elastic 1-2 --export "$1.sbatch" || exit 1
   echo "$endless" >"$1.iterations"
   sed -i "s/ period=30$/ period=3/; s|$endless|\"\$(<$work/$1.iterations)\"|" "$1.sbatch"
-  id=$(LD_PRELOAD=$slow SAILOR_TEST_PRODUCT_US=200 sbatch --parsable "$1.sbatch") || exit 1
+  id=$(LD_PRELOAD=$slow SAILOR_TEST_PRODUCT_US=400 sbatch --parsable "$1.sbatch") || exit 1
   log=$work/$1/slurm-$id.out
   before_long 20 test -e "$log"
 }
