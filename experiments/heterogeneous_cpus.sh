@@ -1,13 +1,13 @@
 #!/bin/bash
 # Does an unequal plan pay on a cluster of which one node is half as fast?
 #
-# Usage: experiments/heterogeneous_cpus.sh [rounds [iterations [seconds]]]
+# Usage: experiments/heterogeneous_cpus.sh [rounds [iterations [seconds [micro_batches]]]]
 # Starts a private Slurm cluster with two nodes of one core each. Node slow1 shares its core with a process that computes
 # all the time, so that it has half of it. Profiles layers and links there (as types "cpu" and "cpu-half"), lets
 # sailor-plan plan for the partition, and trains tiny-gpt by that plan and by every equal one: the fast node alone, two
-# equal pipelines, two equal stages, each with micro-batches of 1, 2 and 4. Prints predicted and measured throughput,
-# medians over the rounds (3) of so many iterations (12, of which the first 2 do not count), and the best unequal plan over
-# the best equal one in each round. All files stay in ./heterogeneous-cpus. Programs: $PATH, else build/bin. Needs Slurm,
+# equal pipelines, two equal stages, each with micro-batches of 1, 2 and 4 (or those given: "1 2", divisors of 12). Prints
+# predicted and measured throughput, medians over the rounds (3) of so many iterations (12, of which the first 2 do not
+# count), and the best unequal plan over the best equal one in each round. All files stay in ./heterogeneous-cpus. Programs: $PATH, else build/bin. Needs Slurm,
 # taskset, 2 cores, and the right to make namespaces; 10 minutes.
 set -euo pipefail
 # shellcheck source=experiments/usage.bash
@@ -15,13 +15,18 @@ source "$(dirname "${BASH_SOURCE[0]}")/usage.bash"
 read_usage 3 "$@"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH="$PATH:$here/build/bin:$here/slurm/testcluster"
-rounds=${1:-3} iterations=${2:-12} seconds=${3:-40}
+rounds=${1:-3} iterations=${2:-12} seconds=${3:-40} micro_batches=${4:-1 2 4}
 batch=24
+for micro_batch in $micro_batches; do
+  [[ $micro_batch =~ ^[1-9][0-9]?$ ]] && ((batch / 2 % micro_batch == 0)) && continue
+  echo "heterogeneous_cpus.sh: error: '$micro_batch' is no divisor of $((batch / 2)) (see heterogeneous_cpus.sh --help)" >&2
+  exit 2
+done
 if [[ -z ${SAILOR_IN_CLUSTER-} ]]; then
   mkdir -p heterogeneous-cpus
   cd heterogeneous-cpus
   SAILOR_IN_CLUSTER=1 exec testcluster run --nodes fast:1:cpu:1:1:1:4000,slow:1:cpu_half:1:1:1:4000 \
-    --partitions normal=ALL --hostnames namespaced -- "$here/experiments/heterogeneous_cpus.sh" "$rounds" "$iterations" "$seconds"
+    --partitions normal=ALL --hostnames namespaced -- "$here/experiments/heterogeneous_cpus.sh" "$rounds" "$iterations" "$seconds" "$micro_batches"
 fi
 
 cat >gpus.toml <<'TOML'
@@ -89,10 +94,10 @@ equal() {
   plans+=("$name")
 }
 plans=()
-for micro_batch in 1 2 4; do
-  equal "fast-alone-b$micro_batch" $micro_batch 1 "cpu" "0:6"
-  equal "equal-pipelines-b$micro_batch" $micro_batch 2 "cpu cpu-half" "0:6"
-  equal "equal-stages-b$micro_batch" $micro_batch 1 "cpu cpu-half" "0:3 3:6"
+for micro_batch in $micro_batches; do
+  equal "fast-alone-b$micro_batch" "$micro_batch" 1 "cpu" "0:6"
+  equal "equal-pipelines-b$micro_batch" "$micro_batch" 2 "cpu cpu-half" "0:6"
+  equal "equal-stages-b$micro_batch" "$micro_batch" 1 "cpu cpu-half" "0:3 3:6"
 done
 sailor-plan --partition normal --model tiny-gpt --global-batch $batch --sequence-length 128 --profile store --top 3 \
   -o sailor.toml >sailor.txt

@@ -37,7 +37,7 @@ heterogeneous_cpus() {
   needs slurmctld slurmd munged srun taskset mpirun
   unshare --user --map-current-user --mount --uts true 2>/dev/null || unshare --mount --uts true 2>/dev/null ||
     { echo "skipped: no right to make namespaces"; exit 77; }
-  run "$experiments/heterogeneous_cpus.sh" 1 3 2
+  run "$experiments/heterogeneous_cpus.sh" 1 3 2 1
   prints 'fast-alone-b1 ' 'round 1: the plan of sailor-plan has '
 }
 profile_repeatability() {
