@@ -61,6 +61,11 @@ inside() {
   sailor-simulate plan.toml --profile store --cluster cluster.toml --against "run/run-$job.h5" | sed -n '/predicted/,$p'
   printf '\nfiles      %s\n' "$folder"
   printf 'look at    cd %s; less plan.toml run/job.sbatch %s\n' "$folder" "$log"
+
+  # sailor-report, sailor-check, ..., which none of the above needs.
+  printf 'programs   %s (building the others: ' "$sailor_root/build/bin"
+  build_preset default programs >build.log 2>&1 || { tail -n 40 "$folder/build.log" >&2; exit 1; }
+  printf 'done)\n'
 }
 
 if [[ ${1:-} == --inside ]]; then
@@ -83,7 +88,7 @@ done
 
 ensure_packages build run
 step "Building Sailor"
-build_preset default programs
+build_preset default quickstart_programs
 # The module for GPUs takes a minute more, and nobody needs it where there is none.
 if [[ -e /dev/nvidiactl ]] && cmake --build --preset default --target help | grep -q '^sailor_cuda:'; then
   build_preset default sailor_cuda

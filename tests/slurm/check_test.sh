@@ -13,7 +13,7 @@ start_cluster --nodes gh:2:gh200:4:16:4:8000,a:1:a100:4:16:4:8000 --partitions '
 export SLURM_KILL_BAD_EXIT=0
 
 # What other programs do to this machine is not looked at.
-export SAILOR_TIME_BUDGET=1 SAILOR_SKIP=load,memory,space
+export SAILOR_TIME_BUDGET=0.5 SAILOR_SKIP=load,memory,space
 
 cat >"$work/plan.toml" <<'PLAN'
 schema_version = 1
