@@ -7,8 +7,8 @@
 # sailor-plan plan for the partition, and trains tiny-gpt by that plan and by every equal one: the fast node alone, two
 # equal pipelines, two equal stages, each with micro-batches of 1, 2 and 4 (or those given: "1 2", divisors of 12). Prints
 # predicted and measured throughput, medians over the rounds (3) of so many iterations (12, of which the first 2 do not
-# count), and the best unequal plan over the best equal one in each round. All files stay in ./heterogeneous-cpus. Programs: $PATH, else build/bin. Needs Slurm,
-# taskset, 2 cores, and the right to make namespaces; 10 minutes.
+# count), and the best unequal plan over the best equal one in each round. All files stay in ./heterogeneous-cpus.
+# Programs: $PATH, else build/bin. Needs Slurm, taskset, 2 cores, and the right to make namespaces; 10 minutes.
 set -euo pipefail
 # shellcheck source=experiments/usage.bash
 source "$(dirname "${BASH_SOURCE[0]}")/usage.bash"

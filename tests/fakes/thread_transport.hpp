@@ -33,7 +33,7 @@
 
 namespace sailor::runtime::test {
 
-/// What the threads share. All members but `aborted` and `done` are guarded by `mutex`.
+/// The threads share this; `mutex` guards all members but `aborted` and `done`.
 struct ThreadWorld {
   explicit ThreadWorld(int ranks) : aborted(static_cast<std::size_t>(ranks)) {}
 
@@ -82,8 +82,8 @@ struct Turns {
 
 class ThreadOperation final : public HostOperation {
  public:
-  /// `begin` is called once, `done` until it is true; `withdraw` in the end, if it was begun and is not done. All but
-  /// `done` are called with the world's mutex held: streams that wait ask for it all the time.
+  /// `begin` is called once, `done` until it is true; `withdraw` in the end, if it was begun and is not done. The
+  /// world's mutex is held meanwhile, but not for `done`: streams that wait call it all the time.
   struct Steps {
     std::function<void()> begin;
     std::function<bool()> done;

@@ -37,17 +37,16 @@ seq 20000 >"$work/text"
 # How many iterations a job does depends on RUN.iterations when it starts: at first more than any machine does while all
 # that is to happen happens, and after that, when it was stopped and requeued, some more than it has done.
 endless=654321
-# While it waits for what happens, it leaves the cores to other tests.
-slow=$tests_dir/slow_blas.so
 # elastic RUN: an endless training on one or two nodes; its id in $id. The queue is looked at often, so that the test need
 # not be long.
-# The learning rate is low, so that rounding grows little in the many iterations that fast machines do.
+# The learning rate is low, so that rounding grows little in the many iterations that fast machines do. Its products are
+# slow, so that it leaves the cores to other tests.
 elastic() {
   "$bin_dir/sailor-submit" plan.toml --run-directory "$1" --data numbers --iterations "$endless" -t 10 --checkpoints "$1/kept" \
     --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --learning-rate 0.00005 --elastic 1-2 --export "$1.sbatch" || exit 1
   echo "$endless" >"$1.iterations"
   sed -i "s/ period=30$/ period=3/; s|$endless|\"\$(<$work/$1.iterations)\"|" "$1.sbatch"
-  id=$(LD_PRELOAD=$slow SAILOR_TEST_PRODUCT_US=400 sbatch --parsable "$1.sbatch") || exit 1
+  id=$(LD_PRELOAD=$tests_dir/slow_blas.so SAILOR_TEST_PRODUCT_US=400 sbatch --parsable "$1.sbatch") || exit 1
   log=$work/$1/slurm-$id.out
   before_long 20 test -e "$log"
 }

@@ -49,7 +49,7 @@ plan 4:GH200-96@normal/2/0-2,GH200-96@normal/2/2-6 2:A100-40@a100/4/0-6 >"$work/
 seq 20000 >"$work/text"
 "$bin_dir/sailor-data" bytes --output "$work/numbers" "$work/text" || exit 1
 
-# submit PLAN RUN OPTION...: the GPUs are pretended
+# submit PLAN RUN OPTION...: the GPUs are pretended, and nodes checked for a second
 submit() {
   local plan=$1 run=$2 status=0
   shift 2
