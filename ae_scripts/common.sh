@@ -22,36 +22,61 @@ packages_of() {
   done
 }
 
-# ensure_packages GROUP...: installs what is missing, as root or by sudo without a password; otherwise names it and stops.
-# On a system without dpkg, or with SAILOR_SKIP_PACKAGES=1, it does nothing: there CMake says what it does not find.
-ensure_packages() {
+# missing_packages GROUP...: those of these groups that are not installed. On a system without dpkg, or with
+# SAILOR_SKIP_PACKAGES=1, none: there CMake says what it does not find.
+missing_packages() {
   [[ ${SAILOR_SKIP_PACKAGES:-0} != 1 ]] && command -v dpkg-query >/dev/null || return 0
-  local package wanted installed missing=()
+  local package wanted installed
   mapfile -t wanted < <(packages_of "$@")
   installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null || true)
   for package in "${wanted[@]}"; do
-    grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
+    grep -qxF "$package installed" <<<"$installed" || echo "$package"
   done
-  ((${#missing[@]})) || return 0
-  local prefix=()
-  if ((EUID != 0)); then
-    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-      prefix=(sudo -n)
-    else
-      die "these packages are missing: ${missing[*]}
-Ask an administrator for:  apt-get install ${missing[*]}
-or provide what they hold through CMAKE_PREFIX_PATH (modules, Spack, a uenv) and set SAILOR_SKIP_PACKAGES=1."
-    fi
-  fi
-  step "Installing ${#missing[@]} packages: ${missing[*]}"
-  # Without a terminal, without questions, and waiting for another apt that runs just now.
-  local apt=("${prefix[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -q -y)
-  "${apt[@]}" update >/dev/null || die "apt-get update failed"
-  "${apt[@]}" install --no-install-recommends "${missing[@]}" | grep -E '^(Setting up|E:|Err)' || true
-  for package in "${missing[@]}"; do
+}
+
+# run_apt ARGUMENT...: as root or by sudo without a password, without questions, and waiting for another apt that runs.
+run_apt() {
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -q -y)
+  ((EUID == 0)) || apt=(sudo -n "${apt[@]}")
+  "${apt[@]}" "$@"
+}
+
+# install_packages PACKAGE...
+install_packages() {
+  (($#)) || return 0
+  local package
+  step "Installing $# packages: $*"
+  run_apt install --no-install-recommends "$@" | grep -E '^(Setting up|E:|Err)' || true
+  for package in "$@"; do
     [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
       die "package $package could not be installed"
   done
+}
+
+# ensure_packages GROUP... [beside GROUP...]: installs what is missing; otherwise, without the right to, names it and
+# stops. Groups after the word "beside" are installed while the script goes on: packages_ready waits for them.
+packages_pid=
+ensure_packages() {
+  local now=() later=() missing
+  while (($#)) && [[ $1 != beside ]]; do now+=("$1"); shift; done
+  later=("${@:2}")
+  mapfile -t missing < <(missing_packages "${now[@]}" "${later[@]}")
+  ((${#missing[@]})) || return 0
+  ((EUID == 0)) || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; } ||
+    die "these packages are missing: ${missing[*]}
+Ask an administrator for:  apt-get install ${missing[*]}
+or provide what they hold through CMAKE_PREFIX_PATH (modules, Spack, a uenv) and set SAILOR_SKIP_PACKAGES=1."
+  run_apt update >/dev/null || die "apt-get update failed"
+  mapfile -t missing < <(missing_packages "${now[@]}")
+  install_packages "${missing[@]}"
+  mapfile -t missing < <(missing_packages "${later[@]}")
+  ((${#missing[@]})) || return 0
+  install_packages "${missing[@]}" </dev/null &
+  packages_pid=$!
+}
+packages_ready() {
+  [[ -z $packages_pid ]] || wait "$packages_pid" || exit
+  packages_pid=
 }
 
 # ensure_cudnn_frontend: the headers of cuDNN's C++ frontend from PyPI, where there is a CUDA toolkit. Without them attention

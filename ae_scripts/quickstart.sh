@@ -86,13 +86,14 @@ while (($#)); do
   shift
 done
 
-ensure_packages build run
+ensure_packages build beside run
 step "Building Sailor"
 build_preset default quickstart_programs
 # The module for GPUs takes a minute more, and nobody needs it where there is none.
 if [[ -e /dev/nvidiactl ]] && cmake --build --preset default --target help | grep -q '^sailor_cuda:'; then
   build_preset default sailor_cuda
 fi
+packages_ready
 
 # A folder of its own for each run: a killed one is in nobody's way, and old ones are cleared away here.
 runs="$sailor_root/build/quickstart"

@@ -16,7 +16,7 @@ exec awk '
       new:bad_alloc numeric:accumulate,gcd,iota optional:nullopt,optional random:minstd_rand,mt19937,mt19937_64,uniform_int_distribution,uniform_real_distribution set:multiset,set source_location:source_location span:span \
       stdexcept:invalid_argument,length_error,logic_error,out_of_range,runtime_error \
       string:getline,string,to_string string_view:string_view system_error:generic_category,system_error thread:jthread,this_thread,thread tuple:apply,tie,tuple \
-      type_traits:is_convertible_v,is_same_v,is_void_v,remove_reference_t unordered_map:unordered_map unordered_set:unordered_set \
+      type_traits:invoke_result_t,is_convertible_v,is_same_v,is_standard_layout_v,is_void_v,remove_cvref_t,remove_reference_t,underlying_type_t unordered_map:unordered_map unordered_set:unordered_set \
       utility:exchange,forward,move,pair,swap variant:get_if,holds_alternative,variant,visit vector:vector", groups)
     for (i = 1; i <= count; ++i) {
       split(groups[i], parts, ":")

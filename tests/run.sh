@@ -156,9 +156,9 @@ options=(-DSAILOR_TESTS_ONCE=ON)
 [[ ${CI:-} == true ]] && options+=(-DSAILOR_WERROR=ON -DSAILOR_CUDA_ARCHITECTURES=90-real -DSAILOR_CHECK_INDICES=ON
   -DSAILOR_TEST_WAITS=ON)
 
-groups=(build run)
+groups=(run)
 [[ $quick == yes ]] || groups+=(test)
-ensure_packages "${groups[@]}"
+ensure_packages build beside "${groups[@]}"
 # The python3 of a version manager is a script, which takes twenty times as long to start as Debian's program.
 if [[ $(head -c 2 "$(command -v python3)" | tr -d '\0') == '#!' && -x /usr/bin/python3 ]]; then
   mkdir -p "$sailor_root/build/python"
@@ -169,6 +169,7 @@ ensure_cudnn_frontend
 
 step "Building (preset default)"
 build_preset default all "${options[@]}"
+packages_ready
 if [[ $quick == yes ]]; then
   step "Testing"
   run_ctest default "$sailor_root/build" "${label[@]}"

@@ -80,8 +80,8 @@ int part(const Row& row) {
 /// An arbitrary but reproducible order of rows.
 template <class Row>
 bool comes_after(const hdf5::Table<Row>& table, const Row& a, const Row& b) {
-  for (const hdf5::Column<Row>& column : table.columns())
-    if (const hdf5::Cell x = column.get(a), y = column.get(b); x != y) return x > y;
+  for (const hdf5::Column& column : table.columns())
+    if (const hdf5::Cell x = column.get(&a), y = column.get(&b); x != y) return x > y;
   return false;
 }
 

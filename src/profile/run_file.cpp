@@ -13,28 +13,20 @@ namespace sailor {
 
 namespace {
 
-using hdf5::Column;
 using hdf5::FileReader;
 using hdf5::FileWriter;
 
 const hdf5::Table<IterationRecord>& iteration_table() {
   using Row = IterationRecord;
   // A run that diverged has losses that are not finite; they are stored as they are.
-  const Column<Row> loss{.info = {"loss", hdf5::ColumnType::number, "nat/token"},
-                         .get = [](const Row& row) -> hdf5::Cell { return row.loss; },
-                         .set = [](Row& row, const hdf5::Cell& cell) -> std::optional<std::string> {
-                           row.loss = std::get<double>(cell);
-                           return std::nullopt;
-                         }};
-  const Column<Row> time{.info = {"time_s", hdf5::ColumnType::number, "s"},
-                         .get = [](const Row& row) -> hdf5::Cell { return row.time.value(); },
-                         .set = [](Row& row, const hdf5::Cell& cell) -> std::optional<std::string> {
-                           row.time = Seconds(std::get<double>(cell));
-                           if (std::isnan(row.time.value())) return std::nullopt;
-                           return hdf5::problem_with_amount(row.time.value());
-                         }};
+  const auto any = [](double /*value*/) -> std::optional<std::string> { return std::nullopt; };
+  const auto time_or_nan = [](double value) {
+    return std::isnan(value) ? std::nullopt : hdf5::problem_with_amount(value);
+  };
   static const hdf5::Table<Row> table("iterations",
-                                      {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}), loss, time});
+                                      {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}),
+                                       hdf5::number<Row>("loss", "nat/token", SAILOR_MEMBER(loss), any),
+                                       hdf5::number<Row>("time_s", "s", SAILOR_MEMBER(time), time_or_nan)});
   return table;
 }
 
@@ -51,18 +43,18 @@ const hdf5::Table<PartsRecord>& parts_table() {
   using Row = PartsRecord;
   static const hdf5::Table<Row> table(
       "iteration_parts", {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}),
-                          hdf5::quantity<Row>("forward_mean_s", "s", SAILOR_MEMBER(forward.mean)),
-                          hdf5::quantity<Row>("forward_slowest_s", "s", SAILOR_MEMBER(forward.slowest)),
-                          hdf5::quantity<Row>("backward_mean_s", "s", SAILOR_MEMBER(backward.mean)),
-                          hdf5::quantity<Row>("backward_slowest_s", "s", SAILOR_MEMBER(backward.slowest)),
-                          hdf5::quantity<Row>("wait_activation_mean_s", "s", SAILOR_MEMBER(wait_activation.mean)),
-                          hdf5::quantity<Row>("wait_activation_slowest_s", "s", SAILOR_MEMBER(wait_activation.slowest)),
-                          hdf5::quantity<Row>("wait_gradient_mean_s", "s", SAILOR_MEMBER(wait_gradient.mean)),
-                          hdf5::quantity<Row>("wait_gradient_slowest_s", "s", SAILOR_MEMBER(wait_gradient.slowest)),
-                          hdf5::quantity<Row>("reduction_mean_s", "s", SAILOR_MEMBER(reduction.mean)),
-                          hdf5::quantity<Row>("reduction_slowest_s", "s", SAILOR_MEMBER(reduction.slowest)),
-                          hdf5::quantity<Row>("update_mean_s", "s", SAILOR_MEMBER(update.mean)),
-                          hdf5::quantity<Row>("update_slowest_s", "s", SAILOR_MEMBER(update.slowest))});
+                          hdf5::amount<Row>("forward_mean_s", "s", SAILOR_MEMBER(forward.mean)),
+                          hdf5::amount<Row>("forward_slowest_s", "s", SAILOR_MEMBER(forward.slowest)),
+                          hdf5::amount<Row>("backward_mean_s", "s", SAILOR_MEMBER(backward.mean)),
+                          hdf5::amount<Row>("backward_slowest_s", "s", SAILOR_MEMBER(backward.slowest)),
+                          hdf5::amount<Row>("wait_activation_mean_s", "s", SAILOR_MEMBER(wait_activation.mean)),
+                          hdf5::amount<Row>("wait_activation_slowest_s", "s", SAILOR_MEMBER(wait_activation.slowest)),
+                          hdf5::amount<Row>("wait_gradient_mean_s", "s", SAILOR_MEMBER(wait_gradient.mean)),
+                          hdf5::amount<Row>("wait_gradient_slowest_s", "s", SAILOR_MEMBER(wait_gradient.slowest)),
+                          hdf5::amount<Row>("reduction_mean_s", "s", SAILOR_MEMBER(reduction.mean)),
+                          hdf5::amount<Row>("reduction_slowest_s", "s", SAILOR_MEMBER(reduction.slowest)),
+                          hdf5::amount<Row>("update_mean_s", "s", SAILOR_MEMBER(update.mean)),
+                          hdf5::amount<Row>("update_slowest_s", "s", SAILOR_MEMBER(update.slowest))});
   return table;
 }
 
@@ -74,8 +66,8 @@ const hdf5::Table<RankRecord>& rank_table() {
        hdf5::integer<Row>("stage", SAILOR_MEMBER(stage), {}),
        hdf5::integer<Row>("tensor_parallel_index", SAILOR_MEMBER(tensor_parallel_index), {}),
        hdf5::text<Row>("host", SAILOR_MEMBER(host)),
-       hdf5::quantity<Row>("peak_tensor_memory_bytes", "byte", SAILOR_MEMBER(peak_tensor_memory)),
-       hdf5::quantity<Row>("peak_resident_memory_bytes", "byte", SAILOR_MEMBER(peak_resident_memory))});
+       hdf5::amount<Row>("peak_tensor_memory_bytes", "byte", SAILOR_MEMBER(peak_tensor_memory)),
+       hdf5::amount<Row>("peak_resident_memory_bytes", "byte", SAILOR_MEMBER(peak_resident_memory))});
   return table;
 }
 

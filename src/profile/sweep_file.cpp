@@ -20,70 +20,82 @@ using hdf5::FileReader;
 using hdf5::FileWriter;
 using Row = SweepRow;
 
-/// A number that may be unknown: then it is NaN. `member` returns a reference to an optional of double or of a
-/// quantity.
-template <class Member>
-Column<Row> maybe(std::string name, std::string unit, Member member) {
-  using Value = typename std::remove_cvref_t<decltype(member(std::declval<Row&>()))>::value_type;
-  return {.info = {std::move(name), ColumnType::number, std::move(unit)},
-          .get = [member](const Row& row) -> Cell {
-            const auto& value = member(row);
-            if (!value) return std::numeric_limits<double>::quiet_NaN();
-            if constexpr (std::is_same_v<Value, double>)
-              return *value;
-            else
-              return value->value();
-          },
-          .set = [member](Row& row, const Cell& cell) -> std::optional<std::string> {
-            const double value = std::get<double>(cell);
-            member(row).reset();
-            if (std::isinf(value)) return fmt::format("{} is not finite", value);
-            if (!std::isnan(value)) member(row) = Value(value);
-            return std::nullopt;
-          }};
-}
+/// A number that may be unknown: then it is NaN. The member is an optional of double or of a quantity.
+template <class Value>
+class MaybeNumber : public hdf5::Field {
+ public:
+  MaybeNumber() : Field(ColumnType::number) {}
+  [[nodiscard]] Cell get(const void* member) const override {
+    const auto& value = *static_cast<const std::optional<Value>*>(member);
+    if (!value) return std::numeric_limits<double>::quiet_NaN();
+    if constexpr (std::is_same_v<Value, double>)
+      return *value;
+    else
+      return value->value();
+  }
+  std::optional<std::string> set(void* member, const Cell& cell) const override {
+    const double value = std::get<double>(cell);
+    auto& stored = *static_cast<std::optional<Value>*>(member);
+    stored.reset();
+    if (std::isinf(value)) return fmt::format("{} is not finite", value);
+    if (!std::isnan(value)) stored = Value(value);
+    return std::nullopt;
+  }
+};
 
 /// A count or a Boolean that may be unknown: then it is -1.
-template <class Member>
-Column<Row> maybe_count(std::string name, Member member) {
-  using Value = typename std::remove_cvref_t<decltype(member(std::declval<Row&>()))>::value_type;
-  return {.info = {std::move(name), ColumnType::integer, "1"},
-          .get = [member](const Row& row) -> Cell {
-            const auto& value = member(row);
-            return value ? static_cast<std::int64_t>(*value) : std::int64_t{-1};
-          },
-          .set = [member](Row& row, const Cell& cell) -> std::optional<std::string> {
-            const std::int64_t value = std::get<std::int64_t>(cell);
-            member(row).reset();
-            if (value < -1) return fmt::format("{} is out of range", value);
-            if (value >= 0) member(row) = static_cast<Value>(value);
-            return std::nullopt;
-          }};
+template <class Value>
+class MaybeCount : public hdf5::Field {
+ public:
+  MaybeCount() : Field(ColumnType::integer) {}
+  [[nodiscard]] Cell get(const void* member) const override {
+    const auto& value = *static_cast<const std::optional<Value>*>(member);
+    return value ? static_cast<std::int64_t>(*value) : std::int64_t{-1};
+  }
+  std::optional<std::string> set(void* member, const Cell& cell) const override {
+    const std::int64_t value = std::get<std::int64_t>(cell);
+    auto& stored = *static_cast<std::optional<Value>*>(member);
+    stored.reset();
+    if (value < -1) return fmt::format("{} is out of range", value);
+    if (value >= 0) stored = static_cast<Value>(value);
+    return std::nullopt;
+  }
+};
+
+template <class Owner = Row, class Member>
+Column maybe(std::string name, std::string unit, Member member) {
+  using Value = typename hdf5::MemberType<Owner, Member>::value_type;
+  return hdf5::column<Owner>(std::move(name), std::move(unit), member, std::make_shared<const MaybeNumber<Value>>());
+}
+
+template <class Owner = Row, class Member>
+Column maybe_count(std::string name, Member member) {
+  using Value = typename hdf5::MemberType<Owner, Member>::value_type;
+  return hdf5::column<Owner>(std::move(name), "1", member, std::make_shared<const MaybeCount<Value>>());
 }
 
 template <class Member>
-void add_score(std::vector<Column<Row>>& columns, const std::string& judge, Member member) {
-  const auto part = [member](auto field) {
-    return [ member, field ](auto& row) -> auto& { return member(row).*field; };
-  };
-  columns.push_back(maybe(judge + "iteration_time_s", "s", part(&SweepScore::iteration_time)));
-  columns.push_back(maybe(judge + "throughput_iterations_per_s", "1/s", part(&SweepScore::throughput)));
-  columns.push_back(maybe(judge + "cost_usd_per_iteration", "USD", part(&SweepScore::cost)));
-  columns.push_back(maybe(judge + "egress_cost_usd_per_iteration", "USD", part(&SweepScore::egress_cost)));
-  columns.push_back(maybe(judge + "peak_memory_bytes", "byte", part(&SweepScore::peak_memory)));
-  columns.push_back(maybe_count(judge + "fits", part(&SweepScore::fits)));
+void add_score(std::vector<Column>& columns, const std::string& judge, Member member) {
+  using Score = SweepScore;
+  hdf5::append_part<Row>(columns, judge, member,
+                         {maybe<Score>("iteration_time_s", "s", SAILOR_MEMBER(iteration_time)),
+                          maybe<Score>("throughput_iterations_per_s", "1/s", SAILOR_MEMBER(throughput)),
+                          maybe<Score>("cost_usd_per_iteration", "USD", SAILOR_MEMBER(cost)),
+                          maybe<Score>("egress_cost_usd_per_iteration", "USD", SAILOR_MEMBER(egress_cost)),
+                          maybe<Score>("peak_memory_bytes", "byte", SAILOR_MEMBER(peak_memory)),
+                          maybe_count<Score>("fits", SAILOR_MEMBER(fits))});
 }
 
 const hdf5::Table<Row>& point_table() {
   static const hdf5::Table<Row> table = [] {
-    std::vector<Column<Row>> columns{hdf5::text<Row>("experiment", SAILOR_MEMBER(experiment)),
-                                     hdf5::text<Row>("planner", SAILOR_MEMBER(planner)),
-                                     hdf5::text<Row>("model", SAILOR_MEMBER(model)),
-                                     hdf5::text<Row>("cluster", SAILOR_MEMBER(cluster)),
-                                     hdf5::text<Row>("constraint", SAILOR_MEMBER(constraint)),
-                                     hdf5::integer<Row>("repetition", SAILOR_MEMBER(repetition), {}),
-                                     hdf5::choice<Row>("status", SAILOR_MEMBER(status), SweepStatus::failed),
-                                     hdf5::free_text<Row>("why", SAILOR_MEMBER(why))};
+    std::vector<Column> columns{hdf5::text<Row>("experiment", SAILOR_MEMBER(experiment)),
+                                hdf5::text<Row>("planner", SAILOR_MEMBER(planner)),
+                                hdf5::text<Row>("model", SAILOR_MEMBER(model)),
+                                hdf5::text<Row>("cluster", SAILOR_MEMBER(cluster)),
+                                hdf5::text<Row>("constraint", SAILOR_MEMBER(constraint)),
+                                hdf5::integer<Row>("repetition", SAILOR_MEMBER(repetition), {}),
+                                hdf5::choice<Row>("status", SAILOR_MEMBER(status), SweepStatus::failed),
+                                hdf5::free_text<Row>("why", SAILOR_MEMBER(why))};
     add_score(columns, "", SAILOR_MEMBER(judged));
     columns.push_back(maybe("expected_throughput_iterations_per_s", "1/s", SAILOR_MEMBER(expected_throughput)));
     columns.push_back(maybe("expected_cost_usd_per_iteration", "USD", SAILOR_MEMBER(expected_cost)));
@@ -180,12 +192,12 @@ Result<SweepRecord> load_sweep(const std::filesystem::path& path) {
 std::string sweep_csv(const std::vector<SweepRow>& rows) {
   const auto& columns = point_table().columns();
   std::string text;
-  for (const Column<Row>& column : columns)
+  for (const Column& column : columns)
     text += fmt::format("{}{}", &column == &columns.front() ? "" : ",", column.info.name);
   text += '\n';
   for (const SweepRow& row : rows) {
-    for (const Column<Row>& column : columns)
-      text += fmt::format("{}{}", &column == &columns.front() ? "" : ",", csv_cell(column.get(row)));
+    for (const Column& column : columns)
+      text += fmt::format("{}{}", &column == &columns.front() ? "" : ",", csv_cell(column.get(&row)));
     text += '\n';
   }
   return text;

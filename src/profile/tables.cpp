@@ -13,37 +13,32 @@ using hdf5::optional;
 
 constexpr IntegerLimits count{.minimum = 1, .maximum = std::numeric_limits<int>::max()};
 
+/// The six columns of a TimeStatistics.
 template <class Row, class Member>
-void add_times(std::vector<Column<Row>>& columns, const std::string& name, Member member, bool may_be_missing = false) {
-  const std::size_t first = columns.size();
-  auto add = [&](const std::string& suffix, Seconds TimeStatistics::*field) {
-    columns.push_back(hdf5::quantity<Row>(
-        name + "_" + suffix + "_s", "s", [ member, field ](auto& row) -> auto& { return member(row).*field; }));
-  };
-  add("median", &TimeStatistics::median);
-  add("p10", &TimeStatistics::p10);
-  add("p90", &TimeStatistics::p90);
-  add("low", &TimeStatistics::low);
-  add("high", &TimeStatistics::high);
-  columns.push_back(
-      hdf5::integer<Row>(name + "_samples", [member](auto& row) -> auto& { return member(row).samples; }, {}));
-  for (std::size_t i = first; i < columns.size(); ++i) columns[i].optional = may_be_missing;
+void add_times(std::vector<Column>& columns, const std::string& name, Member member, bool may_be_missing = false) {
+  using Times = TimeStatistics;
+  std::vector<Column> times{hdf5::amount<Times>("median_s", "s", SAILOR_MEMBER(median)),
+                            hdf5::amount<Times>("p10_s", "s", SAILOR_MEMBER(p10)),
+                            hdf5::amount<Times>("p90_s", "s", SAILOR_MEMBER(p90)),
+                            hdf5::amount<Times>("low_s", "s", SAILOR_MEMBER(low)),
+                            hdf5::amount<Times>("high_s", "s", SAILOR_MEMBER(high)),
+                            hdf5::integer<Times>("samples", SAILOR_MEMBER(samples), {})};
+  hdf5::append_part<Row>(columns, name + "_", member, std::move(times), may_be_missing);
 }
 
 /// A column that stores of earlier versions do not have.
-template <class Row>
-Column<Row> added_later(Column<Row> column) {
+Column added_later(Column column) {
   column.info.may_be_missing = true;
   return optional(std::move(column));
 }
 
 template <class Row>
-Column<Row> session_column() {
+Column session_column() {
   return optional(hdf5::integer<Row>("session", SAILOR_MEMBER(session), {}));
 }
 
 template <class Row>
-std::vector<Column<Row>> layer_key_columns() {
+std::vector<Column> layer_key_columns() {
   return {hdf5::text<Row>("model", SAILOR_MEMBER(key.model)),
           hdf5::text<Row>("gpu", SAILOR_MEMBER(key.gpu)),
           hdf5::choice<Row>("precision", SAILOR_MEMBER(key.precision), all_precisions.back()),
@@ -57,7 +52,7 @@ std::vector<Column<Row>> layer_key_columns() {
 }
 
 template <class Row>
-std::vector<Column<Row>> link_key_columns() {
+std::vector<Column> link_key_columns() {
   return {hdf5::text<Row>("from_gpu", SAILOR_MEMBER(key.from.gpu)),
           optional(hdf5::free_text<Row>("from_zone", SAILOR_MEMBER(key.from.zone))),
           hdf5::integer<Row>("from_ranks", SAILOR_MEMBER(key.from.ranks), count),
@@ -92,7 +87,7 @@ const hdf5::Table<Session>& session_table() {
 const hdf5::Table<LayerTime>& layer_time_table() {
   static const hdf5::Table<LayerTime> table = [] {
     using Row = LayerTime;
-    std::vector<Column<Row>> columns = layer_key_columns<Row>();
+    std::vector<Column> columns = layer_key_columns<Row>();
     add_times<Row>(columns, "forward", SAILOR_MEMBER(forward));
     add_times<Row>(columns, "backward", SAILOR_MEMBER(backward));
     add_times<Row>(columns, "update", SAILOR_MEMBER(update));
@@ -109,12 +104,12 @@ const hdf5::Table<LayerTime>& layer_time_table() {
 const hdf5::Table<LayerMemory>& layer_memory_table() {
   static const hdf5::Table<LayerMemory> table = [] {
     using Row = LayerMemory;
-    std::vector<Column<Row>> columns = layer_key_columns<Row>();
+    std::vector<Column> columns = layer_key_columns<Row>();
     columns.push_back(hdf5::integer<Row>("parameters", SAILOR_MEMBER(parameters), {}));
-    columns.push_back(hdf5::quantity<Row>("activation_bytes", "byte", SAILOR_MEMBER(activation)));
-    columns.push_back(hdf5::quantity<Row>("output_bytes", "byte", SAILOR_MEMBER(output)));
-    columns.push_back(hdf5::quantity<Row>("input_bytes", "byte", SAILOR_MEMBER(input)));
-    columns.push_back(optional(hdf5::quantity<Row>("workspace_bytes", "byte", SAILOR_MEMBER(workspace))));
+    columns.push_back(hdf5::amount<Row>("activation_bytes", "byte", SAILOR_MEMBER(activation)));
+    columns.push_back(hdf5::amount<Row>("output_bytes", "byte", SAILOR_MEMBER(output)));
+    columns.push_back(hdf5::amount<Row>("input_bytes", "byte", SAILOR_MEMBER(input)));
+    columns.push_back(optional(hdf5::amount<Row>("workspace_bytes", "byte", SAILOR_MEMBER(workspace))));
     columns.push_back(session_column<Row>());
     return hdf5::Table<Row>("layer_memory", std::move(columns));
   }();
@@ -124,9 +119,9 @@ const hdf5::Table<LayerMemory>& layer_memory_table() {
 const hdf5::Table<OutOfMemory>& out_of_memory_table() {
   static const hdf5::Table<OutOfMemory> table = [] {
     using Row = OutOfMemory;
-    std::vector<Column<Row>> columns = layer_key_columns<Row>();
-    columns.push_back(hdf5::quantity<Row>("needed_bytes", "byte", SAILOR_MEMBER(needed)));
-    columns.push_back(hdf5::quantity<Row>("available_bytes", "byte", SAILOR_MEMBER(available)));
+    std::vector<Column> columns = layer_key_columns<Row>();
+    columns.push_back(hdf5::amount<Row>("needed_bytes", "byte", SAILOR_MEMBER(needed)));
+    columns.push_back(hdf5::amount<Row>("available_bytes", "byte", SAILOR_MEMBER(available)));
     columns.push_back(session_column<Row>());
     return hdf5::Table<Row>("out_of_memory", std::move(columns));
   }();
@@ -136,8 +131,8 @@ const hdf5::Table<OutOfMemory>& out_of_memory_table() {
 const hdf5::Table<LinkMeasurement>& link_table() {
   static const hdf5::Table<LinkMeasurement> table = [] {
     using Row = LinkMeasurement;
-    std::vector<Column<Row>> columns = link_key_columns<Row>();
-    columns.push_back(hdf5::quantity<Row>("message_bytes", "byte", SAILOR_MEMBER(message)));
+    std::vector<Column> columns = link_key_columns<Row>();
+    columns.push_back(hdf5::amount<Row>("message_bytes", "byte", SAILOR_MEMBER(message)));
     add_times<Row>(columns, "time", SAILOR_MEMBER(time));
     columns.push_back(session_column<Row>());
     return hdf5::Table<Row>("links", std::move(columns));
@@ -148,15 +143,15 @@ const hdf5::Table<LinkMeasurement>& link_table() {
 const hdf5::Table<LinkFit>& link_fit_table() {
   static const hdf5::Table<LinkFit> table = [] {
     using Row = LinkFit;
-    std::vector<Column<Row>> columns = link_key_columns<Row>();
+    std::vector<Column> columns = link_key_columns<Row>();
     columns.push_back(hdf5::number<Row>("quadratic_gb_per_s", "GB/s", SAILOR_MEMBER(curve.quadratic)));
     columns.push_back(hdf5::number<Row>("linear_gb_per_s", "GB/s", SAILOR_MEMBER(curve.linear)));
     columns.push_back(hdf5::number<Row>("constant_gb_per_s", "GB/s", SAILOR_MEMBER(curve.constant)));
     columns.push_back(
-        hdf5::quantity<Row>("largest_bandwidth_bytes_per_s", "byte/s", SAILOR_MEMBER(curve.largest_bandwidth)));
-    columns.push_back(hdf5::quantity<Row>("smallest_message_bytes", "byte", SAILOR_MEMBER(curve.smallest_message)));
-    columns.push_back(hdf5::quantity<Row>("largest_message_bytes", "byte", SAILOR_MEMBER(curve.largest_message)));
-    columns.push_back(optional(hdf5::quantity<Row>("latency_s", "s", SAILOR_MEMBER(curve.latency))));
+        hdf5::amount<Row>("largest_bandwidth_bytes_per_s", "byte/s", SAILOR_MEMBER(curve.largest_bandwidth)));
+    columns.push_back(hdf5::amount<Row>("smallest_message_bytes", "byte", SAILOR_MEMBER(curve.smallest_message)));
+    columns.push_back(hdf5::amount<Row>("largest_message_bytes", "byte", SAILOR_MEMBER(curve.largest_message)));
+    columns.push_back(optional(hdf5::amount<Row>("latency_s", "s", SAILOR_MEMBER(curve.latency))));
     columns.push_back(optional(hdf5::amount<Row>("median_error", "1", SAILOR_MEMBER(median_error))));
     columns.push_back(optional(hdf5::amount<Row>("largest_error", "1", SAILOR_MEMBER(largest_error))));
     columns.push_back(optional(hdf5::integer<Row>("points", SAILOR_MEMBER(points), {})));
@@ -169,9 +164,8 @@ const hdf5::Table<LinkFit>& link_fit_table() {
 const hdf5::Table<ProcessMeasurement>& process_table() {
   using Row = ProcessMeasurement;
   static const hdf5::Table<Row> table(
-      "processes",
-      {hdf5::text<Row>("gpu", SAILOR_MEMBER(gpu)), hdf5::text<Row>("framework", SAILOR_MEMBER(framework)),
-       hdf5::quantity<Row>("base_memory_bytes", "byte", SAILOR_MEMBER(base_memory)), session_column<Row>()});
+      "processes", {hdf5::text<Row>("gpu", SAILOR_MEMBER(gpu)), hdf5::text<Row>("framework", SAILOR_MEMBER(framework)),
+                    hdf5::amount<Row>("base_memory_bytes", "byte", SAILOR_MEMBER(base_memory)), session_column<Row>()});
   return table;
 }
 

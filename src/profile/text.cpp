@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -67,20 +68,23 @@ struct Cells {
   std::vector<std::vector<Cell>> rows{};
 };
 
-template <class Row>
-Cells cells_of(const hdf5::Table<Row>& table, const std::vector<Row>& rows) {
+Cells cells_of(const hdf5::TableOfRows& table, const void* rows, std::size_t count) {
   Cells cells;
-  const Row nothing{};
-  for (const auto& column : table.columns()) {
+  for (const hdf5::Column& column : table.columns()) {
     cells.columns.push_back(column.info.name);
     cells.optional.push_back(column.optional);
-    cells.defaults.push_back(column.get(nothing));
+    cells.defaults.push_back(column.get(table.default_row()));
   }
-  for (const Row& row : rows) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const void* row = static_cast<const char*>(rows) + i * table.row_size();
     std::vector<Cell>& line = cells.rows.emplace_back();
-    for (const auto& column : table.columns()) line.push_back(column.get(row));
+    for (const hdf5::Column& column : table.columns()) line.push_back(column.get(row));
   }
   return cells;
+}
+template <class Row>
+Cells cells_of(const hdf5::Table<Row>& table, const std::vector<Row>& rows) {
+  return cells_of(table, rows.data(), rows.size());
 }
 
 /// "forward" for "forward_median_s", the first of the six columns of a time; empty for other columns.
@@ -227,8 +231,7 @@ struct Target {
   bool times = false;
 };
 
-template <class Row>
-std::map<std::string, Target> targets_of(const hdf5::Table<Row>& table) {
+std::map<std::string, Target> targets_of(const hdf5::TableOfRows& table) {
   std::map<std::string, Target> targets;
   for (std::size_t i = 0; i < table.columns().size(); ++i) {
     const std::string& name = table.columns()[i].info.name;
@@ -238,8 +241,7 @@ std::map<std::string, Target> targets_of(const hdf5::Table<Row>& table) {
   return targets;
 }
 
-template <class Row>
-Result<void> set_value(const hdf5::Table<Row>& table, Row& row, const Target& target, const TomlValue& value,
+Result<void> set_value(const hdf5::TableOfRows& table, void* row, const Target& target, const TomlValue& value,
                        const std::string& where, const std::string& name) {
   const auto cell = to_cell(value, table.columns()[target.column].info.type, where, name);
   if (!cell) return fail(cell.error());
@@ -251,10 +253,9 @@ Result<void> set_value(const hdf5::Table<Row>& table, Row& row, const Target& ta
 }
 
 /// Resolves names and records that they were given; errors say what is wrong with a name.
-template <class Row>
 class Names {
  public:
-  explicit Names(const hdf5::Table<Row>& table) : table_(table), targets_(targets_of(table)) {}
+  explicit Names(const hdf5::TableOfRows& table) : table_(table), targets_(targets_of(table)) {}
 
   Result<Target> take(const std::string& name, const std::string& where) {
     const auto target = targets_.find(name);
@@ -283,16 +284,16 @@ class Names {
   }
 
  private:
-  const hdf5::Table<Row>& table_;
+  const hdf5::TableOfRows& table_;
   std::map<std::string, Target> targets_;
   std::set<std::size_t> given_{};
 };
 
-/// One group: keys hold for all its rows; a group without `rows` is one row.
-template <class Row>
-Result<void> read_group(const hdf5::Table<Row>& table, const TomlTable& group, std::vector<Row>& rows) {
-  Names<Row> names(table);
-  Row common{};
+/// Reads one group: keys hold for all its rows; a group without `rows` is one row. `common` is a row of defaults;
+/// add() appends what `common` has become and returns the address of the new row.
+Result<void> read_group(const hdf5::TableOfRows& table, const TomlTable& group, void* common,
+                        const std::function<void*()>& add) {
+  Names names(table);
   bool has_rows = false;
   for (const std::string& key : group.keys()) {
     if (key == "columns" || key == "rows") {
@@ -305,7 +306,7 @@ Result<void> read_group(const hdf5::Table<Row>& table, const TomlTable& group, s
   }
   if (!has_rows) {
     SAILOR_CHECK(names.check_complete(group.where()));
-    rows.push_back(std::move(common));
+    add();
     return {};
   }
   const std::vector<std::string> columns = group.texts("columns");
@@ -320,10 +321,9 @@ Result<void> read_group(const hdf5::Table<Row>& table, const TomlTable& group, s
     if (line.values.size() != columns.size())
       return invalid(line.where, fmt::format("the row has {} values but there are {} columns ({})", line.values.size(),
                                              columns.size(), join(columns, ", ")));
-    Row row = common;
+    void* row = add();
     for (std::size_t i = 0; i < columns.size(); ++i)
       SAILOR_CHECK(set_value(table, row, targets[i], line.values[i], line.where, columns[i]));
-    rows.push_back(std::move(row));
   }
   return {};
 }
@@ -331,7 +331,8 @@ Result<void> read_group(const hdf5::Table<Row>& table, const TomlTable& group, s
 template <class Row>
 Result<void> read_table(const hdf5::Table<Row>& table, const TomlDocument& document, std::vector<Row>& rows) {
   for (const TomlTable& group : document.root().tables(table.name())) {
-    const auto read = read_group(table, group, rows);
+    Row common{};
+    const auto read = read_group(table, group, &common, [&]() -> void* { return &rows.emplace_back(common); });
     // A value of a wrong type was recorded by the document, and read as a harmless one.
     if (!document.good()) return document.finish();
     SAILOR_CHECK(read);

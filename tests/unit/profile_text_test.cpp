@@ -158,7 +158,7 @@ void fill(const hdf5::Table<Row>& table, Row& row) {
               "all_gather", "reduce_scatter", "layer", "profiled_model"));
           break;
       }
-      if (!column.set(row, cell)) break;
+      if (!column.set(&row, cell)) break;
     }
   }
 }

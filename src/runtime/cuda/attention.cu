@@ -12,7 +12,7 @@ namespace {
 
 constexpr int tile = 32;
 constexpr int lanes_per_row = 4;
-constexpr int threads = tile * lanes_per_row;
+constexpr int attention_threads = tile * lanes_per_row;
 constexpr int columns_each = tile / lanes_per_row;  // columns of a row of scores per thread
 constexpr int score_stride = tile + 1;
 
@@ -69,7 +69,7 @@ __device__ __forceinline__ bool sees(const AttentionShape& shape, std::int64_t q
 template <class T>
 __device__ __forceinline__ void load_tile(const T* from, std::int64_t stride, std::int64_t first, std::int64_t rows,
                                           int width, float* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < tile * width; i += threads) {
+  for (int i = static_cast<int>(threadIdx.x); i < tile * width; i += attention_threads) {
     const int row = i / width;
     const int column = i % width;
     to[row * (width + 1) + column] = first + row < rows ? to_float(from[(first + row) * stride + column]) : 0.0f;
@@ -135,7 +135,7 @@ __device__ __forceinline__ std::int64_t first_key_tile(const AttentionShape& sha
 
 // One block per (tile of queries, head, sequence).
 template <class T, int columns>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(attention_threads)
     forward(AttentionShape shape, const T* projected, T* output, float* log_sum) {
   const int width = static_cast<int>(shape.head_width);
   float* const queries = reinterpret_cast<float*>(shared_bytes);
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(256)
 
 // One block per (tile of queries, head, sequence).
 template <class T, int columns>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(attention_threads)
     query_gradients(AttentionShape shape, const T* projected, const float* log_sum, const float* output_products,
                     const T* output_gradient, T* projected_gradient) {
   const int width = static_cast<int>(shape.head_width);
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(threads)
 
 // One block per (tile of keys, key-value head, sequence). Sums over the query heads that share the key-value head.
 template <class T, int columns>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(attention_threads)
     key_value_gradients(AttentionShape shape, const T* projected, const float* log_sum, const float* output_products,
                         const T* output_gradient, T* projected_gradient) {
   const int width = static_cast<int>(shape.head_width);
@@ -334,7 +334,7 @@ void with_columns(const AttentionShape& shape, const Call& call) {
 Launch shape_of(const AttentionShape& shape, std::int64_t heads, int tiles, int score_tiles) {
   return {.grid = dim3(static_cast<unsigned>(rounds_up(shape.sequence_length, tile)), static_cast<unsigned>(heads),
                        static_cast<unsigned>(shape.sequences)),
-          .block = threads,
+          .block = attention_threads,
           .shared = sizeof(float) * (static_cast<std::size_t>(tiles * tile) * (shape.head_width + 1) +
                                      static_cast<std::size_t>(score_tiles * tile * score_stride))};
 }

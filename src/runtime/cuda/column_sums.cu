@@ -6,11 +6,11 @@ namespace {
 
 // A block sums some rows of 32 packs of columns: warp w takes every eighth row from the w-th on, lane l takes pack l.
 constexpr int warps = 8;
-constexpr int threads = warps * warp_size;
+constexpr int column_sum_threads = warps * warp_size;
 constexpr std::int64_t most_slices = 64;
 
 template <class T, int N>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(column_sum_threads)
     sum_slices(const T* values, std::int64_t rows, std::int64_t width, std::int64_t rows_per_slice, float* slices) {
   float* const shared = reinterpret_cast<float*>(shared_bytes);  // (warps, 32 · N)
   const std::int64_t column = (std::int64_t{blockIdx.x} * warp_size + lane_index()) * N;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(threads)
 
 // Each warp takes every eighth slice, several at a time: one block alone waits for memory, not for its bandwidth.
 template <int N>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(column_sum_threads)
     sum_of_slices(float* first, float* second, const float* slices, std::int64_t slice_count, std::int64_t count) {
   float* const sums = blockIdx.y == 0 ? first : second;
   slices += blockIdx.y * slice_count * count;
@@ -81,8 +81,8 @@ void add_slices(const Queue& queue, const std::array<float*, 2>& sums, const flo
     launch(queue,
            {.grid = dim3(static_cast<unsigned>(rounds_up(count, std::int64_t{N} * warp_size)),
                          sums[1] != nullptr ? 2U : 1U),
-            .block = threads,
-            .shared = sizeof(float) * threads * N},
+            .block = column_sum_threads,
+            .shared = sizeof(float) * column_sum_threads * N},
            sum_of_slices<N>, sums[0], sums[1], slices, slice_count, count);
   };
   if (count < std::int64_t{4} * warp_size * queue.multiprocessors) return add(Packed<1>{});
@@ -101,8 +101,8 @@ void add_column_sums(const Queue& queue, float* sums, ConstValues values, std::i
     with_packs<T>(width, {values.data}, [&]<int N>(Packed<N>) {
       const Launch shape{.grid = dim3(static_cast<unsigned>(rounds_up(width, std::int64_t{N} * warp_size)),
                                       static_cast<unsigned>(slices)),
-                         .block = threads,
-                         .shared = sizeof(float) * threads * N};
+                         .block = column_sum_threads,
+                         .shared = sizeof(float) * column_sum_threads * N};
       launch(queue, shape, sum_slices<T, N>, pointer<T>(values), rows, width, rows_per_slice, workspace);
     });
   });

@@ -6,19 +6,19 @@ namespace sailor::runtime::cuda {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int elementwise_threads = 256;
 
 /// Calls body(i) for all packs i.
 template <class Body>
-__global__ void __launch_bounds__(threads) for_each(std::int64_t packs, Body body) {
+__global__ void __launch_bounds__(elementwise_threads) for_each(std::int64_t packs, Body body) {
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) body(i);
 }
 
 template <class Body>
 void run(const Queue& queue, std::int64_t packs, const Body& body) {
-  launch(queue, {.grid = looping_grid(queue, rounds_up(packs, threads), 16), .block = threads}, for_each<Body>, packs,
-         body);
+  launch(queue, {.grid = looping_grid(queue, rounds_up(packs, elementwise_threads), 16), .block = elementwise_threads},
+         for_each<Body>, packs, body);
 }
 
 template <class To, class From, int N>
@@ -197,7 +197,7 @@ struct SwigluBackward {
 
 // The gradient of a factor is a sum over its row: a block takes a row, in a loop.
 template <class T, int N>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(elementwise_threads)
     weighted_swiglu_backward(T* input, const float* factors, T* gradient, float* factor_gradients, std::int64_t rows,
                              std::int64_t width) {
   float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 32): rows alternate
@@ -301,8 +301,10 @@ void swiglu_backward(const Queue& queue, Values input_to_gradient, const float* 
       T* const input = pointer<T>(input_to_gradient);
       T* const gradient = pointer<T>(gradient_to_output);
       if (factors == nullptr) return run(queue, rows * width / N, SwigluBackward<T, N>{input, gradient, width});
-      launch(queue, {.grid = looping_grid(queue, rows, 8), .block = threads, .shared = 2 * warp_size * sizeof(float)},
-             weighted_swiglu_backward<T, N>, input, factors, gradient, factor_gradients, rows, width);
+      launch(
+          queue,
+          {.grid = looping_grid(queue, rows, 8), .block = elementwise_threads, .shared = 2 * warp_size * sizeof(float)},
+          weighted_swiglu_backward<T, N>, input, factors, gradient, factor_gradients, rows, width);
     });
   });
 }

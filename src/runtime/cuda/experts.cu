@@ -5,11 +5,11 @@ namespace sailor::runtime::cuda {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int expert_threads = 256;
 
 // One thread per token. `experts` and `weights` (tokens, per_token).
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(expert_threads)
     choose_experts(const T* logits, RoutingShape shape, std::int32_t* experts, float* weights) {
   const std::int64_t token = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (token >= shape.tokens) return;
@@ -40,9 +40,9 @@ __global__ void __launch_bounds__(threads)
 
 // One block per expert. Each thread looks at some pairs in a row, twice: first it counts those of the expert, and those
 // of experts before it; then it knows where its own begin.
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(expert_threads)
     order_pairs(RoutingShape shape, const std::int32_t* experts, const float* weights, Routing routing) {
-  int* const counts = reinterpret_cast<int*>(shared_bytes);  // (2, threads): of the expert, and before it
+  int* const counts = reinterpret_cast<int*>(shared_bytes);  // (2, expert_threads): of the expert, and before it
   const int expert = static_cast<int>(blockIdx.x);
   const std::int64_t share = (shape.pairs() + blockDim.x - 1) / blockDim.x;
   const std::int64_t first = threadIdx.x * share;
@@ -54,10 +54,10 @@ __global__ void __launch_bounds__(threads)
     before += experts[pair] < expert ? 1 : 0;
   }
   counts[threadIdx.x] = own;
-  counts[threads + threadIdx.x] = before;
+  counts[expert_threads + threadIdx.x] = before;
   __syncthreads();
   std::int32_t begin = 0;  // of the expert
-  for (unsigned thread = 0; thread < blockDim.x; ++thread) begin += counts[threads + thread];
+  for (unsigned thread = 0; thread < blockDim.x; ++thread) begin += counts[expert_threads + thread];
   std::int32_t place = begin;
   for (unsigned thread = 0; thread < threadIdx.x; ++thread) place += counts[thread];
   if (threadIdx.x == 0) routing.offsets[expert] = begin;
@@ -84,7 +84,7 @@ struct Balance {
 
 // One thread per token.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(expert_threads)
     route_gradient(RoutingShape shape, Routing routing, const float* weight_gradients, Balance<T> balance,
                    T* logits_gradient) {
   const std::int64_t token = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 // One thread per sequence and expert: its pairs are in a row, ordered by token.
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(expert_threads)
     count_pairs(RoutingShape shape, Routing routing, std::int64_t sequence_length, float* counts) {
   const std::int64_t index = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (index >= shape.tokens / sequence_length * shape.experts) return;
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(expert_threads)
     sum_pairs(RoutingShape shape, const std::int32_t* places, const T* pairs, std::int64_t width, T* sums) {
   const std::int64_t packs = shape.tokens * width / N;
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
@@ -168,17 +168,22 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-unsigned blocks_of_tokens(const RoutingShape& shape) { return static_cast<unsigned>(rounds_up(shape.tokens, threads)); }
+unsigned blocks_of_tokens(const RoutingShape& shape) {
+  return static_cast<unsigned>(rounds_up(shape.tokens, expert_threads));
+}
 
 }  // namespace
 
 void route(const Queue& queue, const RoutingShape& shape, ConstValues logits, const Routing& routing,
            std::int32_t* experts, float* weights) {
   with_type(logits.type, [&]<class T>(T) {
-    launch(queue, {.grid = blocks_of_tokens(shape), .block = threads}, choose_experts<T>, pointer<T>(logits), shape,
-           experts, weights);
+    launch(queue, {.grid = blocks_of_tokens(shape), .block = expert_threads}, choose_experts<T>, pointer<T>(logits),
+           shape, experts, weights);
   });
-  launch(queue, {.grid = static_cast<unsigned>(shape.experts), .block = threads, .shared = 2 * threads * sizeof(int)},
+  launch(queue,
+         {.grid = static_cast<unsigned>(shape.experts),
+          .block = expert_threads,
+          .shared = 2 * expert_threads * sizeof(int)},
          order_pairs, shape, experts, weights, routing);
 }
 
@@ -188,7 +193,7 @@ void route_backward(const Queue& queue, const RoutingShape& shape, const Routing
     Balance<T> added;
     if (balance != nullptr)
       added = {pointer<T>(balance->logits), balance->counts, balance->sequence_length, balance->factor};
-    launch(queue, {.grid = blocks_of_tokens(shape), .block = threads}, route_gradient<T>, shape, routing,
+    launch(queue, {.grid = blocks_of_tokens(shape), .block = expert_threads}, route_gradient<T>, shape, routing,
            weight_gradients, added, pointer<T>(logits_gradient));
   });
 }
@@ -196,15 +201,17 @@ void route_backward(const Queue& queue, const RoutingShape& shape, const Routing
 void count_choices(const Queue& queue, const RoutingShape& shape, const Routing& routing, std::int64_t sequence_length,
                    float* counts) {
   const std::int64_t all = shape.tokens / sequence_length * shape.experts;
-  launch(queue, {.grid = static_cast<unsigned>(rounds_up(all, threads)), .block = threads}, count_pairs, shape, routing,
-         sequence_length, counts);
+  launch(queue, {.grid = static_cast<unsigned>(rounds_up(all, expert_threads)), .block = expert_threads}, count_pairs,
+         shape, routing, sequence_length, counts);
 }
 
 void add_pairs(const Queue& queue, const RoutingShape& shape, const std::int32_t* places, ConstValues pairs,
                std::int64_t width, Values sums) {
   with_type(sums.type, [&]<class T>(T) {
     with_packs<T>(width, {pairs.data, sums.data}, [&]<int N>(Packed<N>) {
-      launch(queue, {.grid = looping_grid(queue, rounds_up(shape.tokens * width / N, threads), 16), .block = threads},
+      launch(queue,
+             {.grid = looping_grid(queue, rounds_up(shape.tokens * width / N, expert_threads), 16),
+              .block = expert_threads},
              sum_pairs<T, N>, shape, places, pointer<T>(pairs), width, pointer<T>(sums));
     });
   });

@@ -8,7 +8,7 @@ namespace sailor::runtime::cuda {
 
 namespace {
 
-constexpr int threads = 512;
+constexpr int optimizer_threads = 512;
 constexpr std::int64_t block_elements = 16 * 1024;  // elements per block
 
 /// Segments of one launch. A kernel's arguments are at most 4 KiB on every device and toolkit.
@@ -66,7 +66,7 @@ struct SquaresSegment {
 using SquaresTable = Table<SquaresSegment, 128>;
 
 // Products and sums in fp64: fp16 gradients may be so large before they are unscaled that floats overflow.
-__global__ void __launch_bounds__(threads) squares_of_blocks(SquaresTable table, double* block_sums_out) {
+__global__ void __launch_bounds__(optimizer_threads) squares_of_blocks(SquaresTable table, double* block_sums_out) {
   const int block = static_cast<int>(blockIdx.x);
   const int segment = segment_of(table, block);
   const Range range = elements_of(table, segment, block);
@@ -75,23 +75,23 @@ __global__ void __launch_bounds__(threads) squares_of_blocks(SquaresTable table,
   std::int64_t packed = range.first;
   if (reinterpret_cast<std::uintptr_t>(values) % 16 == 0) {
     packed += (range.last - range.first) / 4 * 4;
-    for (std::int64_t i = range.first + threadIdx.x * 4; i < packed; i += threads * 4) {
+    for (std::int64_t i = range.first + threadIdx.x * 4; i < packed; i += optimizer_threads * 4) {
       float four[4];
       load(values + i, four);
 #pragma unroll
       for (int k = 0; k < 4; ++k) sum[0] += static_cast<double>(four[k]) * static_cast<double>(four[k]);
     }
   }
-  for (std::int64_t i = packed + threadIdx.x; i < range.last; i += threads)
+  for (std::int64_t i = packed + threadIdx.x; i < range.last; i += optimizer_threads)
     sum[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   block_sums(sum, reinterpret_cast<double*>(shared_bytes));
   if (threadIdx.x == 0) block_sums_out[block] = sum[0];
 }
 
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(optimizer_threads)
     add_block_sums(const double* block_sums_in, std::int64_t count, double* sum) {
   double sums[1] = {};
-  for (std::int64_t i = threadIdx.x; i < count; i += threads) sums[0] += block_sums_in[i];
+  for (std::int64_t i = threadIdx.x; i < count; i += optimizer_threads) sums[0] += block_sums_in[i];
   block_sums(sums, reinterpret_cast<double*>(shared_bytes));
   if (threadIdx.x == 0) *sum += sums[0];
 }
@@ -154,7 +154,7 @@ __device__ __forceinline__ void step_pack(const AdamWSegment& segment, const Ada
 }
 
 template <class Rounded>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(optimizer_threads)
     adamw_step(AdamWTable table, AdamWNumbers numbers, const float* gradient_factor) {
   const float factor = gradient_factor != nullptr ? *gradient_factor : 1.0f;
   if (isnan(factor)) return;
@@ -169,10 +169,10 @@ __global__ void __launch_bounds__(threads)
   std::int64_t packed = range.first;
   if (bits % 16 == 0) {
     packed += (range.last - range.first) / 4 * 4;
-    for (std::int64_t i = range.first + threadIdx.x * 4; i < packed; i += threads * 4)
+    for (std::int64_t i = range.first + threadIdx.x * 4; i < packed; i += optimizer_threads * 4)
       step_pack<Rounded, 4>(segment, numbers, factor, i);
   }
-  for (std::int64_t i = packed + threadIdx.x; i < range.last; i += threads)
+  for (std::int64_t i = packed + threadIdx.x; i < range.last; i += optimizer_threads)
     step_pack<Rounded, 1>(segment, numbers, factor, i);
 }
 
@@ -192,11 +192,13 @@ void add_squares(const Queue& queue, std::span<const std::span<const float>> val
         return SquaresSegment{each.data(), static_cast<std::int64_t>(each.size())};
       },
       [&](const SquaresTable& table, std::int32_t blocks) {
-        launch(queue, {.grid = static_cast<unsigned>(blocks), .block = threads, .shared = warp_size * sizeof(double)},
-               squares_of_blocks, table, next);
+        launch(
+            queue,
+            {.grid = static_cast<unsigned>(blocks), .block = optimizer_threads, .shared = warp_size * sizeof(double)},
+            squares_of_blocks, table, next);
         next += blocks;
       });
-  launch(queue, {.block = threads, .shared = warp_size * sizeof(double)}, add_block_sums, workspace,
+  launch(queue, {.block = optimizer_threads, .shared = warp_size * sizeof(double)}, add_block_sums, workspace,
          static_cast<std::int64_t>(next - workspace), sum);
 }
 
@@ -230,8 +232,8 @@ void adamw(const Queue& queue, const AdamWStep& step, std::span<const OptimizerS
                                 .keep = 1.0f - step.learning_rate * (segment.decays ? step.weight_decay : 0.0f)};
           },
           [&](const AdamWTable& table, std::int32_t blocks) {
-            launch(queue, {.grid = static_cast<unsigned>(blocks), .block = threads}, adamw_step<Rounded>, table,
-                   numbers, gradient_factor);
+            launch(queue, {.grid = static_cast<unsigned>(blocks), .block = optimizer_threads}, adamw_step<Rounded>,
+                   table, numbers, gradient_factor);
           });
     });
 }

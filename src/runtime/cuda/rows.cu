@@ -6,7 +6,7 @@ namespace sailor::runtime::cuda {
 
 namespace {
 
-constexpr int threads = 512;
+constexpr int row_threads = 512;
 
 // ---- Embedding
 
@@ -93,7 +93,7 @@ __device__ __forceinline__ float block_max(float value, float* scratch) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(row_threads)
     cross_entropy(LogitsShape shape, T* logits, const std::int32_t* targets, float gradient_scale, double* row_losses) {
   float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 32)
   const std::int64_t row = blockIdx.x;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) maxima_of_rows(LogitsShape shape, const T* logits, float* maxima) {
+__global__ void __launch_bounds__(row_threads) maxima_of_rows(LogitsShape shape, const T* logits, float* maxima) {
   const std::int64_t width = shape.classes.last - shape.classes.first;
   float largest = -INFINITY;
   for_row<false>(logits + blockIdx.x * shape.stride, width, [&]<int N>(const float(&more)[N], std::int64_t) {
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(threads) maxima_of_rows(LogitsShape shape, con
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(row_threads)
     exponentials(LogitsShape shape, T* logits, const float* maxima, const std::int32_t* targets, float* sums,
                  float* target_logits) {
   const std::int64_t row = blockIdx.x;
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(row_threads)
     gradient_of_exponentials(LogitsShape shape, T* values, const float* sums, const float* target_logits,
                              const std::int32_t* targets, float gradient_scale, double* row_losses) {
   const std::int64_t row = blockIdx.x;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 // One block: *sum += all of `values`, in a fixed order.
-__global__ void __launch_bounds__(threads) add_all(const double* values, std::int64_t count, double* sum) {
+__global__ void __launch_bounds__(row_threads) add_all(const double* values, std::int64_t count, double* sum) {
   double sums[1] = {};
   for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) sums[0] += values[i];
   block_sums(sums, reinterpret_cast<double*>(shared_bytes));
@@ -191,11 +191,11 @@ __global__ void __launch_bounds__(threads) add_all(const double* values, std::in
 }
 
 void add_losses(const Queue& queue, const double* row_losses, std::int64_t rows, double* loss_sum) {
-  launch(queue, {.block = threads, .shared = warp_size * sizeof(double)}, add_all, row_losses, rows, loss_sum);
+  launch(queue, {.block = row_threads, .shared = warp_size * sizeof(double)}, add_all, row_losses, rows, loss_sum);
 }
 
 Launch row_blocks(std::int64_t rows) {
-  return {.grid = static_cast<unsigned>(rows), .block = threads, .shared = 2 * warp_size * sizeof(float)};
+  return {.grid = static_cast<unsigned>(rows), .block = row_threads, .shared = 2 * warp_size * sizeof(float)};
 }
 
 }  // namespace

@@ -76,14 +76,18 @@ struct AsyncCopy {
   unsigned batch;  ///< which the next commit ends
 };
 
+struct Block;
+
 struct Thread {
+  Block* block = nullptr;  ///< that it belongs to
   dim3 index{0, 0, 0};
   unsigned linear = 0;
   Waits waits = Waits::no;
   bool started = false;
-  unsigned mask = 0;       ///< with which it waits in a warp
-  std::uint64_t slot = 0;  ///< what it shows to other lanes
-  int predicate = 0;
+  unsigned mask = 0;              ///< with which it waits in a warp
+  std::uint64_t slot = 0;         ///< what it will show to other lanes when they have all arrived
+  std::uint64_t shown = 0;        ///< what it shows to them
+  bool predicate = false;         ///< the same for the block
   std::vector<AsyncCopy> copies;  ///< asynchronous ones that are not done
   unsigned batches = 0;           ///< of copies, committed so far
   std::exception_ptr error{};     ///< that its code threw
@@ -109,37 +113,43 @@ struct FreeStacks {
   ~FreeStacks() {
     for (fibers::stack_context& stack : stacks) fibers::fixedsize_stack(stack_bytes).deallocate(stack);
   }
-  static constexpr std::size_t stack_bytes = 64 * 1024;
+  static constexpr std::size_t stack_bytes = 64 * 1024 + 512;  // no power of two: their ends share no set of a cache
 };
 
 /// The block that a thread of the host runs.
-struct State {
+struct Block {
   FreeStacks free;  // outlives the threads, which leave theirs there
   std::vector<Thread> threads;
-  Thread* current = nullptr;
+  bool any = false;  ///< whether a thread showed a predicate that holds
   std::set<Site> sites;
+  SourceLocation last_site;  ///< that a thread reached; has_site: there is one
+  bool has_site = false;
+  bool last_is_kept = false;
 };
-inline thread_local State state;
+inline thread_local Block this_block;
+inline constinit thread_local Thread* current = nullptr;  ///< the thread that runs
 
 [[noreturn]] inline void fail(const char* what) { throw std::runtime_error(what); }
 
 /// Suspends the running thread.
 inline void pause(Waits why, unsigned mask = 0) {
-  Thread& me = *state.current;
+  Thread& me = *current;
   me.waits = why;
   me.mask = mask;
   me.caller = std::move(me.caller).resume();
 }
 
 /// Lets threads go on whose partners have all arrived. False: there are none.
-inline bool release() {
-  std::vector<Thread>& threads = state.threads;
+inline bool release(Block& block) {
+  std::vector<Thread>& threads = block.threads;
   bool all = true;
   for (const Thread& thread : threads) all = all && (thread.waits == Waits::block || thread.waits == Waits::done);
   if (all) {
+    block.any = false;
     for (Thread& thread : threads) {
       if (thread.waits == Waits::done) fail("a thread left the kernel while others wait at a barrier");
       thread.waits = Waits::no;
+      block.any |= std::exchange(thread.predicate, false);
     }
     return true;
   }
@@ -160,7 +170,10 @@ inline bool release() {
         }
       if (!ready) continue;
       for (std::size_t k = 0; k < lanes; ++k)
-        if (mask >> k & 1u) threads[warp + k].waits = Waits::no;
+        if (mask >> k & 1u) {
+          threads[warp + k].waits = Waits::no;
+          threads[warp + k].shown = threads[warp + k].slot;
+        }
       freed = true;
     }
   }
@@ -171,34 +184,34 @@ inline bool release() {
 struct Stacks {
   using traits_type = fibers::stack_traits;
   fibers::stack_context allocate() {
-    std::vector<fibers::stack_context>& free = state.free.stacks;
+    std::vector<fibers::stack_context>& free = this_block.free.stacks;
     if (free.empty()) return fibers::fixedsize_stack(FreeStacks::stack_bytes).allocate();
     const fibers::stack_context stack = free.back();
     free.pop_back();
     return stack;
   }
-  void deallocate(fibers::stack_context& stack) noexcept { state.free.stacks.push_back(stack); }
+  void deallocate(fibers::stack_context& stack) noexcept { this_block.free.stacks.push_back(stack); }
 };
 
 /// Runs the threads of one block to their end.
 template <class Body>
-void run_block(const Body& body, std::mt19937_64& random) {
+void run_block(Block& block, const Body& body, std::mt19937_64& random) {
   std::vector<Thread*> ready;
   for (;;) {
     ready.clear();
     bool finished = true;
-    for (Thread& thread : state.threads) {
+    for (Thread& thread : block.threads) {
       if (thread.waits == Waits::no) ready.push_back(&thread);
       finished = finished && thread.waits == Waits::done;
     }
     if (finished) return;
     if (ready.empty()) {
-      if (!release()) fail("threads of a block wait for one another");
+      if (!release(block)) fail("threads of a block wait for one another");
       continue;
     }
     std::shuffle(ready.begin(), ready.end(), random);
     for (Thread* const thread : ready) {
-      state.current = thread;
+      current = thread;
       threadIdx = thread->index;
       if (!thread->started) {
         thread->started = true;
@@ -228,6 +241,8 @@ void run_grid(dim3 grid, dim3 block_size, std::size_t shared_size, const Body& b
   runtime_shared* const shared = sailor::runtime::cuda::shared_bytes;
   const std::size_t count = std::size_t{block_size.x} * block_size.y * block_size.z;
   std::mt19937_64 random(settings.seed);
+  Block& block = this_block;
+  block.has_site = false;
   gridDim = grid;
   blockDim = block_size;
   for (unsigned z = 0; z < grid.z; ++z)
@@ -236,45 +251,51 @@ void run_grid(dim3 grid, dim3 block_size, std::size_t shared_size, const Body& b
         blockIdx = dim3(x, y, z);
         std::memset(shared, 0xff, shared_size);  // NaNs
         std::memset(shared + shared_size, guard, guard_bytes);
-        state.threads.clear();
-        state.threads.resize(count);
+        block.threads.clear();
+        block.threads.resize(count);
         for (unsigned i = 0; i < count; ++i) {
-          state.threads[i].linear = i;
-          state.threads[i].index =
-              dim3(i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y);
+          Thread& thread = block.threads[i];
+          thread.block = &block;
+          thread.linear = i;
+          thread.index = dim3(i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y);
         }
         try {
-          run_block(body, random);
+          run_block(block, body, random);
         } catch (...) {
-          state.threads.clear();
+          block.threads.clear();
           throw;
         }
         for (std::size_t i = 0; i < guard_bytes; ++i)
           if (shared[shared_size + i] != guard) fail("a kernel wrote behind its shared memory");
       }
   const std::scoped_lock lock(settings.mutex);
-  settings.sites.insert(state.sites.begin(), state.sites.end());
+  settings.sites.insert(block.sites.begin(), block.sites.end());
 }
 
 /// Whether the threads wait there.
 inline bool is_kept(const SourceLocation& where) {
+  Block& block = *current->block;
+  // Mostly the threads of a block come to a barrier one after the other.
+  if (block.has_site && block.last_site.file_name() == where.file_name() && block.last_site.line() == where.line())
+    return block.last_is_kept;
   const Site site(where.file_name(), where.line());
-  state.sites.insert(site);
-  return site != settings.left_out;
+  block.sites.insert(site);
+  block.last_site = where;
+  block.has_site = true;
+  return block.last_is_kept = site != settings.left_out;
 }
 
 /// What lane `from` of this warp shows.
 template <class T>
 T exchange(unsigned mask, T value, unsigned from) {
   static_assert(sizeof(T) <= 8);
-  Thread& me = *state.current;
+  Thread& me = *current;
   std::memcpy(&me.slot, &value, sizeof(T));
   pause(Waits::warp, mask);
   const unsigned lane = me.linear / 32 * 32 + from % 32;
   if ((mask >> from % 32 & 1u) == 0) fail("a shuffle reads a lane that is not in its mask");
-  const std::uint64_t slot = state.threads.at(lane).slot;
-  pause(Waits::warp, mask);  // nobody shows something else before all have read
-  std::memcpy(&value, &slot, sizeof(T));
+  // It shows this until all threads that may go on have come to their next wait.
+  std::memcpy(&value, &me.block->threads.at(lane).shown, sizeof(T));
   return value;
 }
 
@@ -292,12 +313,9 @@ inline void __syncthreads(const emulator::SourceLocation& where = emulator::Sour
 inline int __syncthreads_or(int predicate,
                             const emulator::SourceLocation& where = emulator::SourceLocation::current()) {
   if (!emulator::is_kept(where)) return predicate;
-  emulator::state.current->predicate = predicate;
+  emulator::current->predicate = predicate != 0;
   emulator::pause(emulator::Waits::block);
-  int any = 0;
-  for (const emulator::Thread& thread : emulator::state.threads) any |= thread.predicate != 0;
-  emulator::pause(emulator::Waits::block);
-  return any;
+  return emulator::current->block->any ? 1 : 0;
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu,
                        const emulator::SourceLocation& where = emulator::SourceLocation::current()) {
@@ -305,7 +323,7 @@ inline void __syncwarp(unsigned mask = 0xffffffffu,
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes) {
-  return emulator::exchange(mask, value, emulator::state.current->linear % 32 ^ static_cast<unsigned>(lanes));
+  return emulator::exchange(mask, value, emulator::current->linear % 32 ^ static_cast<unsigned>(lanes));
 }
 
 inline float __expf(float x) { return std::exp(x); }

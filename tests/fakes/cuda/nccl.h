@@ -305,7 +305,7 @@ struct Member {
   std::atomic<bool> lost = false;  ///< the hub
   bool connected = false;          ///< or on its way
   std::atomic<bool> connecting = false;
-  std::int64_t asked = 0;          ///< operations, by the thread of the host
+  std::int64_t asked = 0;  ///< operations, by the thread of the host
   std::int64_t done = 0;
   std::mutex mutex;
   std::condition_variable changed;
@@ -398,7 +398,8 @@ inline ncclResult_t put(const GroupOfMessages& all) {
     Data brings(sizes.size() * sizeof(Sizes));
     std::memcpy(brings.data(), sizes.data(), brings.size());
     for (const auto& [peer, sent] : all.sends)
-      brings.insert(brings.end(), static_cast<const char*>(sent.from), static_cast<const char*>(sent.from) + sent.bytes);
+      brings.insert(brings.end(), static_cast<const char*>(sent.from),
+                    static_cast<const char*>(sent.from) + sent.bytes);
     Data answer(takes);
     member->exchange(number, {Collective::messages, ncclInt8, ncclSum, 0, 0, brings.size(), takes}, brings.data(),
                      answer.data());
