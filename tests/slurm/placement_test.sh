@@ -53,7 +53,7 @@ seq 20000 >"$work/text"
 submit() {
   local plan=$1 run=$2 status=0
   shift 2
-  SAILOR_TIME_BUDGET=1 timeout 240 "$bin_dir/sailor-submit" "$plan" --run-directory "$run" --data numbers --iterations 8 \
+  SAILOR_TIME_BUDGET=0.2 timeout 240 "$bin_dir/sailor-submit" "$plan" --run-directory "$run" --data numbers --iterations 8 \
     --memory-per-cpu 300 --train-option=--device=cpu "$@" || status=$?
   if ((status == 124)); then
     squeue
