@@ -129,7 +129,7 @@ TEST_F(RunFile, FilesOfBeforeThePartsWereKeptAreRead) {
   const hdf5::Table<IterationRecord> iterations(
       "iterations", {hdf5::integer<IterationRecord>("iteration", SAILOR_MEMBER(iteration), {}),
                      hdf5::number<IterationRecord>("loss", "nat/token", SAILOR_MEMBER(loss)),
-                     hdf5::quantity<IterationRecord>("time_s", "s", SAILOR_MEMBER(time))});
+                     hdf5::amount<IterationRecord>("time_s", "s", SAILOR_MEMBER(time))});
   ASSERT_TRUE(iterations.write(*out, run.iterations));
   const hdf5::Table<RankRecord> ranks(
       "ranks", {hdf5::integer<RankRecord>("rank", SAILOR_MEMBER(rank), {}),
@@ -137,8 +137,8 @@ TEST_F(RunFile, FilesOfBeforeThePartsWereKeptAreRead) {
                 hdf5::integer<RankRecord>("stage", SAILOR_MEMBER(stage), {}),
                 hdf5::integer<RankRecord>("tensor_parallel_index", SAILOR_MEMBER(tensor_parallel_index), {}),
                 hdf5::text<RankRecord>("host", SAILOR_MEMBER(host)),
-                hdf5::quantity<RankRecord>("peak_tensor_memory_bytes", "byte", SAILOR_MEMBER(peak_tensor_memory)),
-                hdf5::quantity<RankRecord>("peak_resident_memory_bytes", "byte", SAILOR_MEMBER(peak_resident_memory))});
+                hdf5::amount<RankRecord>("peak_tensor_memory_bytes", "byte", SAILOR_MEMBER(peak_tensor_memory)),
+                hdf5::amount<RankRecord>("peak_resident_memory_bytes", "byte", SAILOR_MEMBER(peak_resident_memory))});
   ASSERT_TRUE(ranks.write(*out, run.ranks));
   ASSERT_TRUE(out->close());
   const auto again = load_run(file("run.h5"));
