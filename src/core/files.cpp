@@ -21,13 +21,13 @@
 #include <system_error>
 #include <utility>
 
+#include "core/text.hpp"
+
 namespace sailor {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string system_message(int number) { return std::generic_category().message(number); }
 
 tl::unexpected<Error> failed(std::string_view doing, const fs::path& path, int number) {
   return fail(ErrorCode::io, fmt::format("cannot {} '{}': {}", doing, path.string(), system_message(number)));

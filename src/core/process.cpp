@@ -19,10 +19,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "core/descriptor.hpp"
+#include "core/text.hpp"
 
 extern char** environ;  // POSIX
 
@@ -31,8 +31,6 @@ namespace sailor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string system_message(int number) { return std::generic_category().message(number); }
 
 tl::unexpected<Error> system_error(std::string_view call, int number) {
   return fail(ErrorCode::io, fmt::format("cannot start a process: {}: {}", call, system_message(number)));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 namespace sailor {
@@ -134,6 +135,8 @@ std::string valid_utf8(std::string_view text) {
   }
   return valid;
 }
+
+std::string system_message(int number) { return std::generic_category().message(number); }
 
 std::optional<std::string> closest(std::string_view text, const std::vector<std::string>& known) {
   std::optional<std::string> best;

@@ -53,6 +53,8 @@ void append(std::string& text, fmt::format_string<const Args&...> format, const 
 }
 /// The first of many names: "gh1, gh2, gh3 and 61 more".
 std::string name_some(const std::vector<std::string>& names);
+/// What the system says of an error number (errno).
+std::string system_message(int number);
 /// Whether the text begins with a brace, as JSON objects do and TOML cannot.
 bool begins_json_object(std::string_view text);
 /// The text with every byte that is not part of valid UTF-8 replaced by U+FFFD: file names may hold any bytes, TOML and

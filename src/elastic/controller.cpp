@@ -13,6 +13,7 @@
 #include <set>
 
 #include "core/log.hpp"
+#include "core/stopwatch.hpp"
 #include "core/terminal.hpp"
 #include "elastic/folder.hpp"
 #include "elastic/plan_desk.hpp"
@@ -29,8 +30,6 @@ using Json = nlohmann::json;
 using runtime::EpochChoice;
 using runtime::MemberInfo;
 using runtime::MemberProgress;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

@@ -18,8 +18,6 @@ namespace {
 
 using Value = JsonValue;
 
-constexpr std::int64_t most_ranks = 1 << 20;
-
 class Reader {
  public:
   explicit Reader(const OriginalPlanOptions& options) : options_(options) {}
@@ -31,7 +29,7 @@ class Reader {
     plan.job.sequence_length =
         options_.sequence_length > 0 ? options_.sequence_length : options_.model.max_sequence_length;
     plan.job.precision = options_.precision;
-    const auto micro_batch = root.integer_at("mbs", 1, most_ranks);
+    const auto micro_batch = root.integer_at("mbs", 1, max_plan_ranks);
     if (!micro_batch) return fail(micro_batch.error());
     plan.micro_batch = *micro_batch;
     const auto global_batch = root.integer_at("gbs", 1, 1 << 28);
@@ -71,7 +69,7 @@ class Reader {
 
  private:
   Result<void> read_pipeline(const Value& pipeline) {
-    const auto stages = pipeline.integer_at("num_stages", 1, most_ranks);
+    const auto stages = pipeline.integer_at("num_stages", 1, max_plan_ranks);
     if (!stages) return fail(stages.error());
     const auto count = static_cast<std::size_t>(*stages);
     const auto layers = per_stage(pipeline, "layers_per_stage", count);
@@ -102,7 +100,7 @@ class Reader {
     const auto degrees = per_stage(pipeline, "dp", count);
     if (!degrees) return fail(degrees.error());
     for (std::size_t s = 0; s < count; ++s) {
-      const auto degree = (*degrees)[s].integer(1, most_ranks);
+      const auto degree = (*degrees)[s].integer(1, max_plan_ranks);
       if (!degree) return fail(degree.error());
       if (const std::size_t replicas = chains_.size() - first; static_cast<std::size_t>(*degree) != replicas)
         return (*degrees)[s].invalid(
@@ -128,7 +126,7 @@ class Reader {
       if (*fields != 3) return machine.invalid("must be [gpu, GPUs, zone]");
       auto gpu = find_gpu(machine[0]);
       if (!gpu) return fail(gpu.error());
-      const auto number = machine[1].integer(1, most_ranks);
+      const auto number = machine[1].integer(1, max_plan_ranks);
       if (!number) return fail(number.error());
       auto zone = machine[2].text();
       if (!zone) return fail(zone.error());
@@ -147,7 +145,7 @@ class Reader {
           fmt::format("tensor parallel degree {} on {}", *degree, plural(static_cast<std::size_t>(gpus), "GPU")));
     stage.tensor_parallel = *degree;
     ranks_ += *degree;
-    if (ranks_ > most_ranks) return group.invalid(fmt::format("the plan has more than {} ranks", most_ranks));
+    if (ranks_ > max_plan_ranks) return group.invalid(fmt::format("the plan has more than {} ranks", max_plan_ranks));
     return stage;
   }
 

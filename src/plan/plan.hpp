@@ -128,6 +128,8 @@ struct PlanPrediction {
   std::string origin;
 };
 
+inline constexpr int max_plan_ranks = 1 << 20;  ///< of a plan in a file
+
 struct Plan {
   TrainingJob job;
   int micro_batch = 1;  ///< sequences, of the pipelines that set none

@@ -18,7 +18,6 @@ namespace {
 const std::vector<std::string_view> origin_names{"measured", "published", "interpolated", "estimated"};
 
 constexpr int plan_schema_version = 1;
-constexpr int most_ranks = 1 << 20;
 
 /// [first, last), or several of them.
 void read_layers(const TomlTable& row, Stage& stage) {
@@ -39,7 +38,7 @@ void read_layers(const TomlTable& row, Stage& stage) {
 }  // namespace
 
 Plan read_plan(const TomlTable& root) {
-  constexpr IntegerRange positive{.minimum = 1, .maximum = most_ranks};
+  constexpr IntegerRange positive{.minimum = 1, .maximum = max_plan_ranks};
   constexpr IntegerRange degree{.minimum = 1, .maximum = 1024};
 
   Plan plan;
@@ -53,7 +52,8 @@ Plan read_plan(const TomlTable& root) {
   plan.schedule = static_cast<Schedule>(root.choice("schedule", plan_names::schedules));
   plan.optimizer_sharding =
       static_cast<OptimizerSharding>(root.choice_or("optimizer_sharding", plan_names::shardings, 0));
-  plan.sharding_degree = static_cast<int>(root.integer_or("sharding_degree", 0, {.minimum = 0, .maximum = most_ranks}));
+  plan.sharding_degree =
+      static_cast<int>(root.integer_or("sharding_degree", 0, {.minimum = 0, .maximum = max_plan_ranks}));
   plan.keep_together = static_cast<KeepTogether>(root.choice_or("keep_together", plan_names::kept_together, 0));
   plan.context_parallel = static_cast<int>(root.integer_or("context_parallel", 1, degree));
   plan.expert_parallel = static_cast<int>(root.integer_or("expert_parallel", 1, degree));
@@ -84,7 +84,7 @@ Plan read_plan(const TomlTable& root) {
       table.reject(problem->key, problem->what, problem->hint);
     }
     ranks += std::int64_t{pipeline.count} * pipeline.ranks() * plan.context_parallel;
-    if (ranks > most_ranks) entry.reject("count", fmt::format("the plan has more than {} ranks", most_ranks));
+    if (ranks > max_plan_ranks) entry.reject("count", fmt::format("the plan has more than {} ranks", max_plan_ranks));
     plan.pipelines.push_back(std::move(pipeline));
   }
   if (const auto problem = batch_problem(plan))

@@ -15,7 +15,7 @@ namespace {
 constexpr double max_kinds = 4000;
 constexpr std::uint64_t max_visited = 2'000'000;  // partial plans
 constexpr std::uint64_t max_priced = 60'000;
-constexpr double slack = 1.0 + 1e-12;  // against rounding
+constexpr double rounding = 1.0 + 1e-12;  // factor, of sums in another order
 
 /// A kind of pipeline. Times are lower bounds: without any other pipeline, over the cheaper of the links inside and
 /// between nodes.
@@ -193,8 +193,8 @@ class Exhaustive {
       const simulator::PassTimes& a1 = a.times[at(layer + 1)];
       const simulator::PassTimes& b0 = b.times[at(layer)];
       const simulator::PassTimes& b1 = b.times[at(layer + 1)];
-      if ((a1.forward - a0.forward) > (b1.forward - b0.forward) * slack ||
-          (a1.backward - a0.backward) > (b1.backward - b0.backward) * slack)
+      if ((a1.forward - a0.forward) > (b1.forward - b0.forward) * rounding ||
+          (a1.backward - a0.backward) > (b1.backward - b0.backward) * rounding)
         return false;
     }
     return true;
@@ -281,7 +281,7 @@ class Exhaustive {
     if (limits.wall_time) limit(limits.wall_time->value() / *request_.iterations);
     if (limits.cost && price > 0.0) limit(limits.cost->value() / price);
     if (limits.node_hours && nodes > 0) limit(*limits.node_hours * 3600.0 / *request_.iterations / nodes);
-    return time * slack;
+    return time * rounding;
   }
 
   /// Sequences of a pipeline by a deadline, at most the batch.
@@ -298,8 +298,9 @@ class Exhaustive {
     const auto [entry, is_new] = rates_.try_emplace(step, 0.0);
     if (is_new)
       for (const Kind& kind : kinds_)
-        entry->second = std::max(
-            entry->second, static_cast<double>(sequences_by(kind, std::pow(1.01, step) * slack)) / kind.column.devices);
+        entry->second =
+            std::max(entry->second,
+                     static_cast<double>(sequences_by(kind, std::pow(1.01, step) * rounding)) / kind.column.devices);
     return entry->second;
   }
 
@@ -453,7 +454,7 @@ class Exhaustive {
   /// simulator takes the worst.
   void add(const TemplateMix& mix, const std::vector<Share>& shares) {
     const double score = solutions_.add(mix, shares).closed_form;
-    if (score == infinity || score > solutions_.best_score() * slack) return;
+    if (score == infinity || score > solutions_.best_score() * rounding) return;
     TemplateMix folded{.schedule = mix.schedule, .sharding = mix.sharding, .groups = {}};
     std::vector<Share> counts;
     for (std::size_t i = 0; i < shares.size(); ++i) {

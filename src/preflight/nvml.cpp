@@ -113,7 +113,7 @@ void add_links(const SharedLibrary& nvml, Device device, const std::vector<Devic
         gpu.unreadable_peers = gpu.unreadable_peers.value_or(0) + (*status == works ? 0 : 1);
 }
 
-GpuFacts describe(const SharedLibrary& nvml, Device device, const std::vector<Device>& all) {
+GpuFacts facts_of(const SharedLibrary& nvml, Device device, const std::vector<Device>& all) {
   constexpr int of_the_chip = 0;    // NVML_TEMPERATURE_GPU
   constexpr int of_processors = 1;  // NVML_CLOCK_SM
   GpuFacts gpu{.name = text(nvml, "nvmlDeviceGetName", device), .uuid = text(nvml, "nvmlDeviceGetUUID", device)};
@@ -176,7 +176,7 @@ Result<Nvml> ask_nvml(const char* library) {
   for (unsigned int i = 0; i < gpus; ++i)
     if (const auto device = number<Device, unsigned int>(nvml, "nvmlDeviceGetHandleByIndex_v2", i))
       devices.push_back(*device);
-  for (const Device device : devices) found.gpus.push_back(describe(nvml, device, devices));
+  for (const Device device : devices) found.gpus.push_back(facts_of(nvml, device, devices));
   nvml.call("nvmlShutdown");
   return found;
 }

@@ -31,8 +31,6 @@ std::string group_name(gid_t id) {
   return std::to_string(id);
 }
 
-std::string words(int number) { return std::generic_category().message(number); }
-
 }  // namespace
 
 std::int64_t now_unix_s() {
@@ -68,7 +66,7 @@ PathFacts data_facts(const std::string& prefix) {
       std::error_code ignored;
       return {.path = path, .problem = fs::exists(path, ignored) ? "is no file: " + code.message() : "does not exist"};
     }
-    if (::access(path.c_str(), R_OK) != 0) return {.path = path, .problem = "cannot be read: " + words(errno)};
+    if (::access(path.c_str(), R_OK) != 0) return {.path = path, .problem = "cannot be read: " + system_message(errno)};
     if (size == 0) return {.path = path, .problem = "is empty"};
     sum += Bytes(static_cast<double>(size));
   }
@@ -88,7 +86,7 @@ PathFacts checkpoint_facts(const std::string& folder) {
     return facts;
   }
   if (::access(path.c_str(), W_OK | X_OK) != 0) {
-    facts.problem = "cannot be written to: " + words(errno);
+    facts.problem = "cannot be written to: " + system_message(errno);
     return facts;
   }
   const auto space = fs::space(path, code);

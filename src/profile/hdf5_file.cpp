@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/files.hpp"
+#include "core/text.hpp"
 
 namespace sailor::hdf5 {
 
@@ -381,8 +382,7 @@ Result<FileReader> FileReader::open(const fs::path& path) {
   if (code) return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", state->path, code.message()));
   std::array<char, 9> start{};
   if (::pread(file->get(), start.data(), start.size(), 0) < 0)
-    return fail(ErrorCode::io,
-                fmt::format("cannot read '{}': {}", state->path, std::generic_category().message(errno)));
+    return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", state->path, system_message(errno)));
   if (std::memcmp(start.data(), "\x89HDF\r\n\x1a\n", 8) != 0) return state->invalid("it is not an HDF5 file");
   // Superblocks of versions 0 and 1 mean metadata without checksums, and HDF5 1.10 reads beyond its buffers if such
   // metadata are damaged.

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/statistics.hpp"
+#include "core/stopwatch.hpp"
 #include "runtime/tensor.hpp"
 
 namespace sailor::profiler {
@@ -22,8 +23,6 @@ constexpr int most_passes = 4;
 // 16 were 4 % too slow.
 constexpr int most_passes_of_gpu = 16;
 constexpr double long_sample = 0.1;  // seconds
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Constant work in small caches: if it takes longer, the device has slowed down.
 class Reference {

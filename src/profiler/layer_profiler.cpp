@@ -14,6 +14,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "core/stopwatch.hpp"
 #include "core/terminal.hpp"
 #include "core/text.hpp"
 #include "profile/estimate.hpp"
@@ -37,8 +38,6 @@ constexpr int fewest_batches_for_the_aim = 5;
 constexpr int cold_batches = 5;
 // A batch takes at most this share of the time budget.
 constexpr double share_of_a_batch = 1.0 / 6.0;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Ranks by host, ascending, in the order of their first ranks.
 std::vector<std::vector<int>> ranks_by_host(runtime::Control& control) {

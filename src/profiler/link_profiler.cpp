@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "core/stopwatch.hpp"
 #include "profiler/layer_profiler.hpp"
 #include "profiler/pooling.hpp"
 #include "runtime/process_memory.hpp"
@@ -19,8 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t smallest_message = 1024;
 constexpr std::size_t acknowledgement = sizeof(float);
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Short messages are repeated within a sample: a single one takes little longer than reading the clock.
 int repetitions(std::size_t bytes) { return bytes <= std::size_t{64} * 1024 ? 10 : 1; }

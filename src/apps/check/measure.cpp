@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/statistics.hpp"
+#include "core/stopwatch.hpp"
 #include "preflight/gather_facts.hpp"
 #include "preflight/write_test.hpp"
 #include "profiler/link_profiler.hpp"
@@ -24,8 +25,6 @@ using preflight::JobSpeed;
 using preflight::LinkKind;
 using preflight::LinkSpeed;
 using preflight::RankSpeed;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// CPU time of all threads of this process together.
 double processor_seconds() {

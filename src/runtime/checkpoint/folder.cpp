@@ -15,6 +15,7 @@
 #include "core/descriptor.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/text.hpp"
 
 namespace sailor::runtime {
 
@@ -29,8 +30,6 @@ constexpr std::size_t largest_manifest = std::size_t{1} << 28;
 constexpr const char* writer_name = "writer";
 // Prefix of the names of checkpoints that are being removed.
 constexpr std::string_view removed_prefix = ".removed-";
-
-std::string message_of(int number) { return std::generic_category().message(number); }
 
 bool all_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -110,7 +109,7 @@ File& File::operator=(File&& other) noexcept {
 }
 
 tl::unexpected<Error> File::refuse(std::string_view doing, int number) const {
-  return fail(ErrorCode::io, fmt::format("cannot {} '{}': {}", doing, path_.string(), message_of(number)));
+  return fail(ErrorCode::io, fmt::format("cannot {} '{}': {}", doing, path_.string(), system_message(number)));
 }
 
 Result<std::int64_t> File::size() const {
@@ -162,7 +161,7 @@ Result<void> sync_folder(const fs::path& folder) {
   const int number = errno;
   if (descriptor >= 0) ::close(descriptor);
   if (done) return {};
-  return fail(ErrorCode::io, fmt::format("cannot flush '{}' to disk: {}", folder.string(), message_of(number)));
+  return fail(ErrorCode::io, fmt::format("cannot flush '{}' to disk: {}", folder.string(), system_message(number)));
 }
 
 std::int64_t nanoseconds_of(const timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
@@ -175,7 +174,8 @@ Result<std::int64_t> server_time(const fs::path& folder) {
   const int number = errno;
   if (file.open()) ::unlink(probe.c_str());
   if (known) return nanoseconds_of(status.st_mtim);
-  return fail(ErrorCode::io, fmt::format("cannot write into the folder '{}': {}", folder.string(), message_of(number)),
+  return fail(ErrorCode::io,
+              fmt::format("cannot write into the folder '{}': {}", folder.string(), system_message(number)),
               "name another folder for the checkpoints, or make room in it");
 }
 
@@ -359,7 +359,7 @@ Result<fs::path> make_checkpoint_folder(const fs::path& folder, std::int64_t ite
     fs::path path = folder / checkpoint_folder_name(iteration, attempt);
     if (::mkdir(path.c_str(), 0777) != 0) {
       if (errno == EEXIST) continue;
-      return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", path.string(), message_of(errno)),
+      return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", path.string(), system_message(errno)),
                   "make room for checkpoints, or name another folder");
     }
     if (token.empty()) return path;

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view format_name = "sailor-checkpoint";
+constexpr std::string_view manifest_format = "sailor-checkpoint";
 constexpr std::string_view seal_key = ",\n\"checksum\": \"";
 constexpr std::string_view seal_end = "\"\n}\n";
 constexpr std::size_t checksum_digits = 16;
@@ -283,7 +283,7 @@ std::string seal_manifest(std::string body) {
 
 std::string manifest_text(const Manifest& manifest) {
   Json root;
-  root["format"] = format_name;
+  root["format"] = manifest_format;
   root["schema_version"] = checkpoint_schema_version;
   root["sequence"] = manifest.sequence;
   root["iteration"] = manifest.iteration;
@@ -338,14 +338,14 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source_n
   const auto sealed =
       text.size() < seal_bytes ? std::nullopt : parse_checksum(text.substr(body + seal_key.size(), checksum_digits));
   if (!sealed || text.substr(body, seal_key.size()) != seal_key || !text.ends_with(seal_end)) {
-    const bool ours = text.substr(0, 256).find(format_name) != std::string_view::npos;
+    const bool ours = text.substr(0, 256).find(manifest_format) != std::string_view::npos;
     return refuse(ours ? "is truncated or damaged: it does not end with its checksum"
                        : "is no manifest of a Sailor checkpoint");
   }
   if (checksum(text.data(), body) != *sealed) return refuse("is damaged: its checksum does not match");
 
   const std::optional<Json> parsed = parse_foreign_json(text);
-  if (!parsed || !parsed->is_object() || parsed->value("format", Json()) != format_name)
+  if (!parsed || !parsed->is_object() || parsed->value("format", Json()) != manifest_format)
     return refuse("is no manifest of a Sailor checkpoint");
   const Json& root = *parsed;
   Reader reader(source_name);

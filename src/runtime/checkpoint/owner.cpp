@@ -86,8 +86,7 @@ struct Seen {
 /// std::nullopt if there is no file. It is opened anew each time, since NFS then asks its server.
 Result<std::optional<Seen>> see(const fs::path& path) {
   const auto refuse = [&](int number) {
-    return fail(ErrorCode::io,
-                fmt::format("cannot read '{}': {}", path.string(), std::generic_category().message(number)));
+    return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", path.string(), system_message(number)));
   };
   constexpr int flags = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   Seen seen;

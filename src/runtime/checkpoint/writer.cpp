@@ -27,9 +27,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Json = nlohmann::json;
-
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string text_of(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 /// A parameter of which this rank writes a part.
 struct ShardTensor {
@@ -135,7 +135,7 @@ struct ShardReport {
                     {"not_finite", not_finite}});
   }
   static ShardReport parse(const std::string& text) {
-    const Json json = Json::parse(text);
+    const nlohmann::json json = nlohmann::json::parse(text);
     return {.written = json.at("written"), .problem = json.at("problem"), .not_finite = json.at("not_finite")};
   }
 };
@@ -182,10 +182,10 @@ Result<void> verify_shard(const ShardCopy& shard, const fs::path& path) {
 /// Writes the file and returns its contents, as JSON. A rank without elements has no file.
 Result<std::string> write_shard(const ShardCopy& shard, const fs::path& checkpoint, int rank) {
   const auto began = std::chrono::steady_clock::now();
-  Json tensors = Json::array();
+  nlohmann::json tensors = nlohmann::json::array();
   for (const ShardTensor& tensor : shard.tensors)
     tensors.push_back(
-        {{"layer", tensor.layer}, {"name", tensor.name}, {"shape", tensor.shape}, {"pieces", Json::array()}});
+        {{"layer", tensor.layer}, {"name", tensor.name}, {"shape", tensor.shape}, {"pieces", nlohmann::json::array()}});
   const std::int64_t bytes = 3 * shard.elements * static_cast<std::int64_t>(sizeof(float));
   if (shard.elements > 0) {
     // Rank 0 has created it already; this call makes a network file system ask the server instead of its cache.
@@ -216,20 +216,20 @@ Result<std::string> write_shard(const ShardCopy& shard, const fs::path& checkpoi
 }
 
 /// Adds what a rank has written to the manifest.
-void add_shard(Manifest& manifest, const Json& shard, int rank) {
+void add_shard(Manifest& manifest, const nlohmann::json& shard, int rank) {
   const auto bytes = shard.at("bytes").get<std::int64_t>();
   if (bytes == 0) return;
   const std::size_t file = manifest.files.size();
   manifest.files.push_back({.name = shard_name(rank), .bytes = bytes});
   manifest.write_time_s = std::max(manifest.write_time_s.value_or(0.0), shard.at("time_s").get<double>());
-  for (const Json& entry : shard.at("tensors")) {
+  for (const nlohmann::json& entry : shard.at("tensors")) {
     const auto layer = entry.at("layer").get<int>();
     const auto name = entry.at("name").get<std::string>();
     auto tensor = std::find_if(manifest.tensors.begin(), manifest.tensors.end(),
                                [&](const StoredTensor& other) { return other.layer == layer && other.name == name; });
     if (tensor == manifest.tensors.end())
       tensor = manifest.tensors.insert(tensor, {.layer = layer, .name = name, .shape = entry.at("shape").get<Shape>()});
-    for (const Json& piece : entry.at("pieces"))
+    for (const nlohmann::json& piece : entry.at("pieces"))
       tensor->of(static_cast<StoredArray>(piece.at(0).get<int>()))
           .push_back({.first = piece.at(1).get<std::int64_t>(),
                       .count = piece.at(2).get<std::int64_t>(),
@@ -269,7 +269,7 @@ Result<Ended> write_manifest(const Ending& ending) {
   if (!sequence) return fail(sequence.error());
   manifest.sequence = *sequence;
   for (std::size_t rank = 0; rank < ending.reports.size(); ++rank)
-    add_shard(manifest, Json::parse(ending.reports[rank].written), static_cast<int>(rank));
+    add_shard(manifest, nlohmann::json::parse(ending.reports[rank].written), static_cast<int>(rank));
   const std::string& plan = ending.facts.plan;
   auto plan_file = File::create(ending.checkpoint / plan_name);
   if (!plan_file) return fail(plan_file.error());
@@ -423,16 +423,16 @@ std::optional<CheckpointOutcome> CheckpointWriter::progress(Control& world) {
     return std::nullopt;
   }
 
-  Json told;
+  nlohmann::json told;
   if (world.rank() == 0) {
     const Result<Ended> ended = state.ending.get();
-    told = ended ? Json{{"bytes", ended->bytes}, {"warning", ended->warning}}
-                 : Json{{"code", static_cast<int>(ended.error().code)},
-                        {"what", ended.error().what},
-                        {"hint", ended.error().hint}};
+    told = ended ? nlohmann::json{{"bytes", ended->bytes}, {"warning", ended->warning}}
+                 : nlohmann::json{{"code", static_cast<int>(ended.error().code)},
+                                  {"what", ended.error().what},
+                                  {"hint", ended.error().hint}};
     told["taken_over"] = state.owner != nullptr && state.owner->is_lost();
   }
-  told = Json::parse(world.broadcast(text_of(told)));
+  told = nlohmann::json::parse(world.broadcast(text_of(told)));
   state.phase = State::Phase::idle;
   CheckpointOutcome outcome{.iteration = state.iteration,
                             .folder = state.checkpoint,
@@ -464,8 +464,7 @@ Result<void> write_imported_checkpoint(const fs::path& folder, const Model& mode
   SAILOR_CHECK(create_folders(parent));
   if (::mkdir(path.c_str(), 0777) != 0) {
     const int number = errno;
-    return fail(ErrorCode::io,
-                fmt::format("cannot make the folder '{}': {}", path.string(), std::generic_category().message(number)),
+    return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", path.string(), system_message(number)),
                 number == EEXIST ? "name a folder that is not there yet" : "write somewhere else");
   }
   const auto write = [&]() -> Result<void> {

@@ -6,12 +6,12 @@ namespace sailor::runtime {
 
 namespace {
 
-enum Kept : std::size_t {
-  kept_input,  // (tokens, hidden)
-  kept_statistics,
-};
-
 class FinalNormLayer final : public Layer {
+  enum Kept : std::size_t {
+    kept_input,  // (tokens, hidden)
+    kept_statistics,
+  };
+
  public:
   FinalNormLayer(const Model& model, int index, const LayerContext& context)
       : Layer(context, index),

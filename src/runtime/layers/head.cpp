@@ -14,14 +14,14 @@ namespace sailor::runtime {
 
 namespace {
 
-enum Kept : std::size_t {
-  kept_input,           // (tokens, hidden)
-  kept_statistics,      // of the final norm
-  kept_projected,       // (tokens, embedding_width), with a projection only
-  kept_logit_gradient,  // (tokens, vocabulary) of this rank, rows stride() apart
-};
-
 class Head final : public Layer {
+  enum Kept : std::size_t {
+    kept_input,           // (tokens, hidden)
+    kept_statistics,      // of the final norm
+    kept_projected,       // (tokens, embedding_width), with a projection only
+    kept_logit_gradient,  // (tokens, vocabulary) of this rank, rows stride() apart
+  };
+
  public:
   Head(const Model& model, int index, const LayerContext& context)
       : Layer(context, index),

@@ -30,8 +30,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t longest_frame = 1U << 28;
 
-std::string system_message(int code) { return std::strerror(code); }  // NOLINT(concurrency-mt-unsafe)
-
 /// Sets no delays, no SIGPIPE, no inheritance by other programs.
 void prepare(int descriptor) {
   const int on = 1;
