@@ -25,7 +25,7 @@ packages_of() {
 # missing_packages GROUP...: those of these groups that are not installed. On a system without dpkg, or with
 # SAILOR_SKIP_PACKAGES=1, none: there CMake says what it does not find.
 missing_packages() {
-  [[ ${SAILOR_SKIP_PACKAGES:-0} != 1 ]] && command -v dpkg-query >/dev/null || return 0
+  (($#)) && [[ ${SAILOR_SKIP_PACKAGES:-0} != 1 ]] && command -v dpkg-query >/dev/null || return 0
   local package wanted installed
   mapfile -t wanted < <(packages_of "$@")
   installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null || true)
@@ -57,21 +57,20 @@ install_packages() {
 # stops. Groups after the word "beside" are installed while the script goes on: packages_ready waits for them.
 packages_pid=
 ensure_packages() {
-  local now=() later=() missing
-  while (($#)) && [[ $1 != beside ]]; do now+=("$1"); shift; done
-  later=("${@:2}")
-  mapfile -t missing < <(missing_packages "${now[@]}" "${later[@]}")
+  local groups=() now later missing
+  while (($#)) && [[ $1 != beside ]]; do groups+=("$1"); shift; done
+  mapfile -t now < <(missing_packages "${groups[@]}")
+  mapfile -t later < <(missing_packages "${@:2}")
+  missing=("${now[@]}" "${later[@]}")
   ((${#missing[@]})) || return 0
   ((EUID == 0)) || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; } ||
     die "these packages are missing: ${missing[*]}
 Ask an administrator for:  apt-get install ${missing[*]}
 or provide what they hold through CMAKE_PREFIX_PATH (modules, Spack, a uenv) and set SAILOR_SKIP_PACKAGES=1."
   run_apt update >/dev/null || die "apt-get update failed"
-  mapfile -t missing < <(missing_packages "${now[@]}")
-  install_packages "${missing[@]}"
-  mapfile -t missing < <(missing_packages "${later[@]}")
-  ((${#missing[@]})) || return 0
-  install_packages "${missing[@]}" </dev/null &
+  install_packages "${now[@]}"
+  ((${#later[@]})) || return 0
+  install_packages "${later[@]}" </dev/null &
   packages_pid=$!
 }
 packages_ready() {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/process.hpp"
+#include "core/stopwatch.hpp"
 #include "core/text.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/words.hpp"
@@ -140,7 +141,7 @@ Result<std::vector<Account>> read_accounts(std::vector<std::string> names, const
   std::set<std::string> asked;
   const auto began = std::chrono::steady_clock::now();
   while (!names.empty()) {
-    const Seconds passed(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+    const Seconds passed(seconds_since(began));
     if (passed >= deadline)
       return fail(ErrorCode::unavailable, "sacctmgr: reading the accounts and those above them took too long");
     asked.insert(names.begin(), names.end());

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/process.hpp"
+#include "core/stopwatch.hpp"
 #include "core/text.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/words.hpp"
@@ -298,8 +299,7 @@ Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const 
       if (status->log.empty() && last) status->log = last->log;
       last = *status;
       if (status->ended()) return status;
-    } else if (status.error().code != ErrorCode::unavailable ||
-               std::chrono::duration<double>(Clock::now() - heard).count() > options.patience.value()) {
+    } else if (status.error().code != ErrorCode::unavailable || seconds_since(heard) > options.patience.value()) {
       return fail(status.error());
     }
     if (!pause_for(pause, options.is_cancelled)) return fail(no_longer_waits(job, last));

@@ -53,7 +53,7 @@ void append(std::string& text, fmt::format_string<const Args&...> format, const 
 }
 /// The first of many names: "gh1, gh2, gh3 and 61 more".
 std::string name_some(const std::vector<std::string>& names);
-/// What the system says of an error number (errno).
+/// The system's message for an error number (errno).
 std::string system_message(int number);
 /// Whether the text begins with a brace, as JSON objects do and TOML cannot.
 bool begins_json_object(std::string_view text);

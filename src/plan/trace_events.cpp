@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "core/files.hpp"
 #include "core/text.hpp"
@@ -135,8 +134,7 @@ Result<void> save_trace_text(const std::filesystem::path& path,
   SAILOR_CHECK(check_can_write(path));
   return write_file_atomically(path, [&](const std::filesystem::path& temporary) -> Result<void> {
     const auto problem = [&](int number) {
-      return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(),
-                                             std::error_code(number, std::generic_category()).message()));
+      return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(), system_message(number)));
     };
     std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(temporary.c_str(), "wb"), &std::fclose);
     if (file == nullptr) return problem(errno);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/stopwatch.hpp"
 #include "core/terminal.hpp"
 
 namespace sailor::preflight {
@@ -99,7 +100,7 @@ Result<Seconds> write_and_sync(const fs::path& folder, Bytes amount, bool with_n
     left -= now;
   }
   if (const int error = file.sync(); error != 0) return problem(folder, "store what is written to", error);
-  return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  return Seconds(seconds_since(start));
 }
 
 Seconds longest_writing(Bytes amount) {

@@ -20,58 +20,44 @@ using hdf5::FileReader;
 using hdf5::FileWriter;
 using Row = SweepRow;
 
-/// A number that may be unknown: then it is NaN. The member is an optional of double or of a quantity.
+/// A member that may be unknown, an optional: stored as NaN if it is a number or a quantity, as -1 if it is a count or
+/// a Boolean.
 template <class Value>
-class MaybeNumber : public hdf5::Field {
+class MaybeField : public hdf5::Field {
  public:
-  MaybeNumber() : Field(ColumnType::number) {}
+  MaybeField() : Field(is_count ? ColumnType::integer : ColumnType::number) {}
   [[nodiscard]] Cell get(const void* member) const override {
     const auto& value = *static_cast<const std::optional<Value>*>(member);
-    if (!value) return std::numeric_limits<double>::quiet_NaN();
-    if constexpr (std::is_same_v<Value, double>)
-      return *value;
+    if (!value) return unknown;
+    if constexpr (is_count || std::is_same_v<Value, double>)
+      return static_cast<Stored>(*value);
     else
       return value->value();
   }
   std::optional<std::string> set(void* member, const Cell& cell) const override {
-    const double value = std::get<double>(cell);
-    auto& stored = *static_cast<std::optional<Value>*>(member);
-    stored.reset();
-    if (std::isinf(value)) return fmt::format("{} is not finite", value);
-    if (!std::isnan(value)) stored = Value(value);
+    const auto stored = std::get<Stored>(cell);
+    auto& value = *static_cast<std::optional<Value>*>(member);
+    value.reset();
+    if constexpr (is_count) {
+      if (stored < unknown) return fmt::format("{} is out of range", stored);
+      if (stored != unknown) value = static_cast<Value>(stored);
+    } else {
+      if (std::isinf(stored)) return fmt::format("{} is not finite", stored);
+      if (!std::isnan(stored)) value = Value(stored);
+    }
     return std::nullopt;
   }
-};
 
-/// A count or a Boolean that may be unknown: then it is -1.
-template <class Value>
-class MaybeCount : public hdf5::Field {
- public:
-  MaybeCount() : Field(ColumnType::integer) {}
-  [[nodiscard]] Cell get(const void* member) const override {
-    const auto& value = *static_cast<const std::optional<Value>*>(member);
-    return value ? static_cast<std::int64_t>(*value) : std::int64_t{-1};
-  }
-  std::optional<std::string> set(void* member, const Cell& cell) const override {
-    const std::int64_t value = std::get<std::int64_t>(cell);
-    auto& stored = *static_cast<std::optional<Value>*>(member);
-    stored.reset();
-    if (value < -1) return fmt::format("{} is out of range", value);
-    if (value >= 0) stored = static_cast<Value>(value);
-    return std::nullopt;
-  }
+ private:
+  static constexpr bool is_count = std::is_integral_v<Value>;
+  using Stored = std::conditional_t<is_count, std::int64_t, double>;
+  static constexpr Stored unknown = is_count ? Stored{-1} : std::numeric_limits<Stored>::quiet_NaN();
 };
 
 template <class Owner = Row, class Member>
 Column maybe(std::string name, std::string unit, Member member) {
   using Value = typename hdf5::MemberType<Owner, Member>::value_type;
-  return hdf5::column<Owner>(std::move(name), std::move(unit), member, std::make_shared<const MaybeNumber<Value>>());
-}
-
-template <class Owner = Row, class Member>
-Column maybe_count(std::string name, Member member) {
-  using Value = typename hdf5::MemberType<Owner, Member>::value_type;
-  return hdf5::column<Owner>(std::move(name), "1", member, std::make_shared<const MaybeCount<Value>>());
+  return hdf5::column<Owner>(std::move(name), std::move(unit), member, std::make_shared<const MaybeField<Value>>());
 }
 
 template <class Member>
@@ -83,7 +69,7 @@ void add_score(std::vector<Column>& columns, const std::string& judge, Member me
                           maybe<Score>("cost_usd_per_iteration", "USD", SAILOR_MEMBER(cost)),
                           maybe<Score>("egress_cost_usd_per_iteration", "USD", SAILOR_MEMBER(egress_cost)),
                           maybe<Score>("peak_memory_bytes", "byte", SAILOR_MEMBER(peak_memory)),
-                          maybe_count<Score>("fits", SAILOR_MEMBER(fits))});
+                          maybe<Score>("fits", "1", SAILOR_MEMBER(fits))});
 }
 
 const hdf5::Table<Row>& point_table() {
@@ -99,16 +85,16 @@ const hdf5::Table<Row>& point_table() {
     add_score(columns, "", SAILOR_MEMBER(judged));
     columns.push_back(maybe("expected_throughput_iterations_per_s", "1/s", SAILOR_MEMBER(expected_throughput)));
     columns.push_back(maybe("expected_cost_usd_per_iteration", "USD", SAILOR_MEMBER(expected_cost)));
-    columns.push_back(maybe_count("gpus", SAILOR_MEMBER(gpus)));
+    columns.push_back(maybe("gpus", "1", SAILOR_MEMBER(gpus)));
     columns.push_back(hdf5::free_text<Row>("gpu_types", SAILOR_MEMBER(gpu_types)));
     columns.push_back(hdf5::free_text<Row>("description", SAILOR_MEMBER(description)));
-    columns.push_back(maybe_count("proposed", SAILOR_MEMBER(proposed)));
-    columns.push_back(maybe_count("did_not_fit", SAILOR_MEMBER(did_not_fit)));
-    columns.push_back(maybe_count("rejected_by_limits", SAILOR_MEMBER(rejected_by_limits)));
+    columns.push_back(maybe("proposed", "1", SAILOR_MEMBER(proposed)));
+    columns.push_back(maybe("did_not_fit", "1", SAILOR_MEMBER(did_not_fit)));
+    columns.push_back(maybe("rejected_by_limits", "1", SAILOR_MEMBER(rejected_by_limits)));
     add_score(columns, "artifact_", SAILOR_MEMBER(artifact));
     add_score(columns, "simulator_", SAILOR_MEMBER(simulator));
-    columns.push_back(maybe_count("simulator_is_bound", SAILOR_MEMBER(simulator_is_bound)));
-    columns.push_back(maybe_count("out_of_time", SAILOR_MEMBER(out_of_time)));
+    columns.push_back(maybe("simulator_is_bound", "1", SAILOR_MEMBER(simulator_is_bound)));
+    columns.push_back(maybe("out_of_time", "1", SAILOR_MEMBER(out_of_time)));
     columns.push_back(hdf5::free_text<Row>("notes", SAILOR_MEMBER(notes)));
     columns.push_back(maybe("measured_search_time_s", "s", SAILOR_MEMBER(search_time)));
     columns.push_back(maybe("measured_wall_time_s", "s", SAILOR_MEMBER(wall_time)));

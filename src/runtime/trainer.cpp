@@ -10,6 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "core/stopwatch.hpp"
 #include "core/terminal.hpp"
 #include "runtime/waits.hpp"
 
@@ -248,7 +249,7 @@ IterationResult Trainer::run(bool stop) {
                          .updated = update.updated,
                          .stop = known.stop > 0.0};
   result.diverged = update.updated ? !std::isfinite(result.loss) : update.diverged;
-  result.time = Seconds(std::chrono::duration<double>(Clock::now() - start).count());
+  result.time = Seconds(seconds_since(start));
   return result;
 }
 

@@ -156,7 +156,6 @@ check "the files that examples name can be made" prepare
 # Works as it stands, or with a tenth of the iterations and less time to measure in. What it has queued is cancelled.
 run_example() {
   local status=0
-
   example=${example//--iterations 100/--iterations 10}
   example=${example//--time-budget 30/--time-budget 0.5}
   cp two_ranks.toml plan.toml

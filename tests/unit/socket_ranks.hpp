@@ -20,16 +20,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/stopwatch.hpp"
 #include "runtime/sockets/coordinator.hpp"
 #include "runtime/sockets/member.hpp"
 
 namespace sailor::runtime::test {
 
 using Clock = std::chrono::steady_clock;
-
-inline double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 inline std::unique_ptr<Coordinator> coordinator_for(int members, int least = 1, Seconds silence = Seconds(30.0)) {
   auto started = Coordinator::start({.members = members, .least = least, .silence = silence});

@@ -14,6 +14,7 @@
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/process.hpp"
+#include "core/stopwatch.hpp"
 #include "core/terminal.hpp"
 
 namespace sailor::apps::sweep {
@@ -21,7 +22,6 @@ namespace sailor::apps::sweep {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 fs::path point_file(const Sweep& sweep, const Point& point) { return sweep.folder / "points" / (point.id + ".json"); }
 
@@ -115,7 +115,7 @@ class Board {
 Result<SweepRow> run_point(const Sweep& sweep, const Point& point, const RunOptions& options) {
   if (auto made = create_file_atomically(cluster_file(sweep, point), point.cluster_toml); !made)
     return fail(made.error());
-  const auto start = Clock::now();
+  const auto start = std::chrono::steady_clock::now();
   const auto ended = run_command({.arguments = command_of(sweep, point, options.threads),
                                   .input = {},
                                   .deadline = sweep.experiment.time_limit,
@@ -123,7 +123,7 @@ Result<SweepRow> run_point(const Sweep& sweep, const Point& point, const RunOpti
   if (!ended) return fail(ended.error());
   if (ended->cancelled || (options.is_cancelled && options.is_cancelled() && !ended->succeeded()))
     return fail(ErrorCode::failure, "cancelled");
-  const Seconds wall(std::chrono::duration<double>(Clock::now() - start).count());
+  const Seconds wall(seconds_since(start));
   Outcome outcome = outcome_of(*ended, wall, sweep.inputs);
   auto row = row_of(sweep.experiment, point, outcome);
   if (!row) {

@@ -17,7 +17,7 @@ constexpr int max_pairs = 24;             // that are priced
 constexpr std::uint64_t greedy_nodes = 3000;
 constexpr std::uint64_t greedy_plans = 24;
 constexpr std::size_t max_ordered = 6;  // entries of which every order is tried
-constexpr int steps_of_prices = 60;
+constexpr int auction_rounds = 60;
 
 }  // namespace
 
@@ -71,7 +71,7 @@ bool TripleSolver::enough_devices(const Items& items, std::vector<double>* found
   const int missing[] = {triple_.pipelines - triple_.longer, triple_.longer};
   std::vector<double> asked(width);
   bool enough = true;
-  for (int step = 0; step < steps_of_prices; ++step) {
+  for (int step = 0; step < auction_rounds; ++step) {
     double least[] = {infinity, infinity};
     std::size_t best[] = {0, 0};
     for (const std::size_t i : items) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/log.hpp"
+#include "core/stopwatch.hpp"
 #include "core/text.hpp"
 #include "runtime/sockets/control_messages.hpp"
 
@@ -25,8 +26,6 @@ using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 namespace {
-
-double seconds_from(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// A connection, and the process behind it once it has joined.
 struct MemberEntry {
@@ -319,9 +318,9 @@ struct Coordinator::State {
     };
     std::vector<std::unique_ptr<MemberEntry>> gone;
     for (auto& member : members) {
-      const bool is_silent = seconds_from(member->heard) > settings.silence.value();
+      const bool is_silent = seconds_since(member->heard) > settings.silence.value();
       const bool hangs = settings.unwinding.value() > 0 && is_broken && member->joined && member->info.rank >= 0 &&
-                         !member->info.ready && seconds_from(broken_at) > settings.unwinding.value();
+                         !member->info.ready && seconds_since(broken_at) > settings.unwinding.value();
       if (!member->frames.is_closed() && !is_silent && !hangs) continue;
       if (member->takes_part()) {
         is_lost(member->info, member->frames.is_closed() ? "has gone away"
@@ -334,7 +333,7 @@ struct Coordinator::State {
       gone.push_back(std::move(member));
     }
     std::erase(members, nullptr);
-    if (!expected.empty() && seconds_from(started) > settings.restored->patience.value())
+    if (!expected.empty() && seconds_since(started) > settings.restored->patience.value())
       for (auto& [rank, facts] : std::exchange(expected, {}))
         is_lost({.id = joined++, .facts = facts, .rank = rank}, "did not find the new controller");
     if (lost.empty()) return;

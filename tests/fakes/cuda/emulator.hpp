@@ -122,8 +122,9 @@ struct Block {
   std::vector<Thread> threads;
   bool any = false;  ///< whether a thread showed a predicate that holds
   std::set<Site> sites;
-  SourceLocation last_site;  ///< that a thread reached; has_site: there is one
-  bool has_site = false;
+  // The barrier that a thread reached last.
+  const char* last_file = nullptr;
+  unsigned last_line = 0;
   bool last_is_kept = false;
 };
 inline thread_local Block this_block;
@@ -242,7 +243,7 @@ void run_grid(dim3 grid, dim3 block_size, std::size_t shared_size, const Body& b
   const std::size_t count = std::size_t{block_size.x} * block_size.y * block_size.z;
   std::mt19937_64 random(settings.seed);
   Block& block = this_block;
-  block.has_site = false;
+  block.last_file = nullptr;
   gridDim = grid;
   blockDim = block_size;
   for (unsigned z = 0; z < grid.z; ++z)
@@ -276,12 +277,11 @@ void run_grid(dim3 grid, dim3 block_size, std::size_t shared_size, const Body& b
 inline bool is_kept(const SourceLocation& where) {
   Block& block = *current->block;
   // Mostly the threads of a block come to a barrier one after the other.
-  if (block.has_site && block.last_site.file_name() == where.file_name() && block.last_site.line() == where.line())
-    return block.last_is_kept;
+  if (block.last_file == where.file_name() && block.last_line == where.line()) return block.last_is_kept;
   const Site site(where.file_name(), where.line());
   block.sites.insert(site);
-  block.last_site = where;
-  block.has_site = true;
+  block.last_file = where.file_name();
+  block.last_line = where.line();
   return block.last_is_kept = site != settings.left_out;
 }
 
