@@ -88,16 +88,30 @@ tidy() {
 }
 checks='' not_looked_at=$(mktemp) commands=$(mktemp -d)
 trap 'rm -rf "$not_looked_at" "$commands"' EXIT
-# Without the tests' precompiled header, which is GCC's: a test may be the file that is most like a source.
-sed 's# -include [^ "]*cmake_pch[^ "]*##g' "$build/compile_commands.json" >"$commands/compile_commands.json"
+# The build's commands without the tests' precompiled header, which is GCC's, and with a command for every source that is
+# compiled as part of a file of a unity build: of those, clang-tidy would take the command of a file with a similar name.
+python3 - "$build/compile_commands.json" >"$commands/compile_commands.json" <<'PYTHON'
+import json, pathlib, re, sys
+entries = json.load(open(sys.argv[1]))
+for entry in entries:
+    entry["command"] = re.sub(r" -include \S*cmake_pch\S*", "", entry["command"])
+known = {entry["file"] for entry in entries}
+for entry in list(entries):
+    batch = pathlib.Path(entry["file"])
+    if batch.parent.name != "Unity" or not batch.exists():
+        continue
+    for source in re.findall(r'#include "(.*)"', batch.read_text()):
+        if source not in known:
+            known.add(source)
+            entries.append(dict(entry, file=source, command=entry["command"].replace(entry["file"], source)))
+json.dump(entries, sys.stdout)
+PYTHON
 if [[ $what == changed ]]; then
   since=$(tests/base_commit.sh ${base:+"$base"})
   if [[ -z $since ]]; then
     echo "skipped: clang-tidy: this clone has no main branch and no earlier commit to compare with (git fetch --unshallow)"
     exit
   fi
-  # By their own names, also where the build compiles them as part of a file of a unity build: clang-tidy finds the
-  # command of a similar file.
   mapfile -t files < <(changed_sources "$since")
   ((${#files[@]})) || { echo "ok: no source changed since $(git rev-parse --short "$since")"; exit; }
 else

@@ -150,7 +150,7 @@ class Reader {
   }
 
   Result<std::string> find_gpu(const Value& value) {
-    const auto text = value.text();
+    auto text = value.text();
     if (!text) return text;
     if (const auto found = gpus_.find(*text); found != gpus_.end()) return found->second;
     auto name = options_.gpu_name(*text);

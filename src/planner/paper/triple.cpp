@@ -176,7 +176,7 @@ double TripleSolver::price(const std::vector<Part>& parts) {
       for (std::size_t s = 0; s < from.candidates.size(); ++s) {
         const PaperCandidate& candidate = stages.candidates()[from.candidates[s]];
         const auto [first, last] = stages.layers_of(static_cast<int>(s));
-        column.stages.push_back({candidate.pool, candidate.tensor_parallel, Recompute::none, first, last});
+        column.stages.push_back({candidate.pool, candidate.tensor_parallel, {Recompute::none}, first, last});
       }
       mix.groups.push_back({.column = std::move(column), .count = 0});
     }
