@@ -183,7 +183,8 @@ class GroupMeasurement {
     for (std::size_t i = 0; i < curves_.size(); ++i) {
       double before = 0.0;
       for (std::size_t s = 0; s < sizes.size(); ++s) {
-        const double expected = s == 0 ? 0.0 : before * static_cast<double>(sizes[s]) / static_cast<double>(sizes[s - 1]);
+        const double expected =
+            s == 0 ? 0.0 : before * static_cast<double>(sizes[s]) / static_cast<double>(sizes[s - 1]);
         // The first three sizes are always measured: a curve needs them.
         if (s >= 3 && expected * repetitions(sizes[s]) > longest) {
           curves_[i].left_out = sizes[s];
