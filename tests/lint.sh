@@ -61,6 +61,7 @@ echo "ok: ${#sources[@]} files are formatted"
 [[ $what == format ]] && exit
 
 need clang-tidy
+need python3
 [[ -e $build/compile_commands.json ]] || { echo "tests/lint.sh: configure first: cmake --preset default" >&2; exit 1; }
 
 # Sources that changed since a commit, or whose headers did.
@@ -88,24 +89,9 @@ tidy() {
 }
 checks='' not_looked_at=$(mktemp) commands=$(mktemp -d)
 trap 'rm -rf "$not_looked_at" "$commands"' EXIT
-# The build's commands without the tests' precompiled header, which is GCC's, and with a command for every source that is
-# compiled as part of a file of a unity build: of those, clang-tidy would take the command of a file with a similar name.
-python3 - "$build/compile_commands.json" >"$commands/compile_commands.json" <<'PYTHON'
-import json, pathlib, re, sys
-entries = json.load(open(sys.argv[1]))
-for entry in entries:
-    entry["command"] = re.sub(r" -include \S*cmake_pch\S*", "", entry["command"])
-known = {entry["file"] for entry in entries}
-for entry in list(entries):
-    batch = pathlib.Path(entry["file"])
-    if batch.parent.name != "Unity" or not batch.exists():
-        continue
-    for source in re.findall(r'#include "(.*)"', batch.read_text()):
-        if source not in known:
-            known.add(source)
-            entries.append(dict(entry, file=source, command=entry["command"].replace(entry["file"], source)))
-json.dump(entries, sys.stdout)
-PYTHON
+# A command for every source, or clang-tidy would take that of a file with a similar name; without the tests' precompiled
+# header, which is GCC's.
+tests/compile_commands.py "$build" | sed 's# -include [^ "]*cmake_pch[^ "]*##g' >"$commands/compile_commands.json"
 if [[ $what == changed ]]; then
   since=$(tests/base_commit.sh ${base:+"$base"})
   if [[ -z $since ]]; then

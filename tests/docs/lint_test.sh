@@ -14,18 +14,19 @@ cat >"$folder/bin/clang-format" <<'TEXT'
 #!/bin/bash
 [[ $1 != --version ]] || echo "clang-format version 14.0.6"
 TEXT
-# Finds something in files that contain "wrong", and takes long over those that contain "slow".
+# Finds something in files that contain "wrong", and takes long over those that contain "slow". Keeps its compile commands.
 cat >"$folder/bin/clang-tidy" <<'TEXT'
 #!/bin/bash
 file=${*: -1}
 echo "looked at $file"
+cp "$2/compile_commands.json" build/seen.json
 ! grep -q slow "$file" || exec sleep 60
 ! grep -q wrong "$file"
 TEXT
 chmod +x "$folder"/bin/*
 export PATH=$folder/bin:$PATH
 cd "$folder/tree" || exit 1
-cp "$source"/tests/{lint,base_commit}.sh tests/
+cp "$source"/tests/{lint.sh,base_commit.sh,compile_commands.py} tests/
 echo "# none" >tests/unformatted_files.txt
 echo build >.gitignore
 echo "[]" >build/compile_commands.json
@@ -71,6 +72,31 @@ grep -q "^skipped: after 2 seconds, clang-tidy did not look at: .*src/d.cpp" "$f
   not_ok "$what: is named"
 commit fourth
 echo "ok - --changed looks at what a branch changed"
+
+mkdir -p build/x.dir/Unity
+for file in a b; do echo "#include \"$folder/tree/src/$file.cpp\""; done >build/x.dir/Unity/unity_0_cxx.cxx
+cat >build/compile_commands.json <<TEXT
+[
+{
+  "directory": "$folder/tree/build",
+  "command": "c++ -DBATCH -include $folder/cmake_pch.hxx -o x.o -c $folder/tree/build/x.dir/Unity/unity_0_cxx.cxx",
+  "file": "$folder/tree/build/x.dir/Unity/unity_0_cxx.cxx"
+},
+{
+  "directory": "$folder/tree/build",
+  "command": "c++ -DALONE -o b.o -c $folder/tree/src/b.cpp",
+  "file": "$folder/tree/src/b.cpp"
+}
+]
+TEXT
+what="sources of a unity build" && expect 0 "src/a.cpp src/c.cpp src/d.cpp" --seconds 2
+# command_of FILE: how clang-tidy is told to read it.
+command_of() { grep -B 1 -F "\"file\": \"$folder/tree/$1\"" build/seen.json | sed -n 's/^ *"command": "\(.*\)",$/\1/p'; }
+[[ $(command_of src/a.cpp) == "c++ -DBATCH -o x.o -c $folder/tree/src/a.cpp" ]] ||
+  not_ok "$what: read as '$(command_of src/a.cpp)'"
+[[ $(command_of src/b.cpp) == "c++ -DALONE -o b.o -c $folder/tree/src/b.cpp" ]] ||
+  not_ok "$what: one that is compiled alone is read as '$(command_of src/b.cpp)'"
+echo "ok - each source is read with the command that the build compiles it with"
 
 git clone -q --depth 1 --branch work "file://$folder/tree" "$folder/shallow" 2>/dev/null
 mkdir "$folder/shallow/build" && cp build/compile_commands.json "$folder/shallow/build/"

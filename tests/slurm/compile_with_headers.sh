@@ -24,13 +24,15 @@ fi
 commands=$build_dir/compile_commands.json
 [[ -r $commands ]] || { echo "no $commands: configure first (cmake --preset default), or say --build FOLDER" >&2; exit 1; }
 
-dependencies=$(mktemp)
-trap 'rm -f "$dependencies"' EXIT
+dependencies=$(mktemp) with_sources=$(mktemp)
+trap 'rm -f "$dependencies" "$with_sources"' EXIT
+"$source_dir/tests/compile_commands.py" "$build_dir" >"$with_sources"
 
 # FILE -> REPLY, how the build compiles it, up to its output; nothing where the build leaves it out.
 compile_command() {
-  # CMake writes "command" and "file" on lines of their own, the former with " and \ escaped.
-  REPLY=$(grep -B 1 -F "\"file\": \"$1\"" "$commands" | sed -nE '1s/^ *"command": "(.*) -o [^ ]* -c .*/\1/p')
+  # "command" and "file" are lines of their own, the former with " and \ escaped.
+  REPLY=$({ grep -B 1 -F "\"file\": \"$1\"" "$with_sources" || true; } |
+    sed -nE '1s/^ *"command": "(.*) -o [^ ]* -c .*/\1/p')
   REPLY=${REPLY//\\\"/\"} REPLY=${REPLY//\\\\/\\}
 }
 
